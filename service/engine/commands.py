@@ -1,0 +1,74 @@
+"""Commands: changes of the sources and queries, as they are asked for and as they are answered.
+
+A request becomes a *prepared* command (validated against the catalog, ready for the command log) or a
+``Refusal``. What is in the log is applied by everyone who reads it, in order; nothing is validated twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from service.model import Query, Source
+
+
+@dataclass(frozen=True, slots=True)
+class PutSource:
+    """``body`` is parsed JSON (``language.load_json``), without the name."""
+
+    name: str
+    body: Any
+
+
+@dataclass(frozen=True, slots=True)
+class PutQuery:
+    """Replaces or registers. ``create_only`` refuses a live id (POST), ``if_match`` another version.
+
+    ``id`` is the id in the path, or None where the body must have it (POST, bulk)."""
+
+    id: str | None
+    body: Any
+    create_only: bool = False
+    if_match: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PatchQuery:
+    """Replaces the fields named in ``changes`` and no other."""
+
+    id: str
+    changes: Any
+    if_match: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteQuery:
+    id: str
+    if_match: str | None = None
+
+
+Command = PutSource | PutQuery | PatchQuery | DeleteQuery
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A query as the catalog holds it. ``version`` is the offset of the command that made it what it is;
+    as text it is the ETag."""
+
+    query: Query
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a command did. ``unchanged``: it was so already and nothing was written.
+
+    ``command`` is the offset of the command in the log (of the last change, if unchanged); the change holds
+    for every event at or after ``active_from[topic, partition]``.
+    """
+
+    done: Literal["created", "replaced", "unchanged", "deleted"]
+    subject: Source | Registered
+    command: int
+    active_from: Mapping[tuple[str, int], int]

@@ -1,0 +1,179 @@
+"""The public vocabulary: sources, queries, regions and refusals.
+
+A query's ``where`` is a *region*: a union of conjuncts. Inside the service a number is bounded by one
+convention only, the half-open float64 interval ``[lo, hi)``; ``language`` maps every comparison onto it
+with ``nextafter``, so no kernel ever asks whether an end is open or closed. A category is bounded by a
+set of texts, wanted or unwanted; the engine turns texts into points of a dictionary-coded axis.
+
+A missing attribute has the value ``-inf``: it lies in no interval whose lower end is finite, and every
+bounded interval has one. "No constraint" is the absence of the attribute from the conjunct.
+
+Pure: no I/O, no clock. Not for: parsing (``language``) or geometry over many rows (``index``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+DEFAULT_TENANT = "default"
+
+#: Smallest finite float64: the lower end of a one-sided bound, so that a missing value (-inf) is outside.
+LOWEST = -1.7976931348623157e308
+
+MISSING = float("-inf")
+
+
+class AttributeType(StrEnum):
+    NUMBER = "number"
+    CATEGORY = "category"
+
+
+class Kind(StrEnum):
+    """What a query asks to be told; the members of ``on``."""
+
+    MATCH = "match"
+    ENTER = "enter"
+    LEAVE = "leave"
+    CROSS = "cross"
+
+
+class Initial(StrEnum):
+    EMIT = "emit"
+    IGNORE = "ignore"
+
+
+class Reason(StrEnum):
+    """Why something was refused: the closed vocabulary of problem bodies and dead letters."""
+
+    # queries and other requests
+    UNKNOWN_ATTRIBUTE = "unknown_attribute"
+    UNKNOWN_FIELD = "unknown_field"
+    EMPTY_RANGE = "empty_range"
+    NOT_FINITE = "not_finite"
+    INEXACT = "inexact"
+    NOT_A_NUMBER = "not_a_number"
+    NOT_A_CATEGORY = "not_a_category"
+    BAD_OPERATOR = "bad_operator"
+    SYNTAX = "syntax"
+    LIMIT = "limit"
+    KEEP_SMALLER = "keep_smaller"
+    PAST = "past"
+    BAD_ID = "bad_id"
+    MISSING_FIELD = "missing_field"
+    BAD_VALUE = "bad_value"
+    UNKNOWN_SOURCE = "unknown_source"
+    UNKNOWN_ID = "unknown_id"
+    EXISTS = "exists"
+    CHANGED = "changed"  # If-Match names another version
+    IN_USE = "in_use"  # an attribute that queries still name
+    # events (not_finite, inexact, not_a_number, not_a_category and limit are shared)
+    MALFORMED = "malformed"
+    NO_STREAM_ID = "no_stream_id"
+    BAD_TS = "bad_ts"
+    LATE = "late"
+    TOO_LARGE = "too_large"
+
+
+class Refusal(Exception):
+    """The sender's mistake: names the field, the reason class and, in ``detail``, the way out.
+
+    ``field`` is a dotted path into the body (``where.any[0].lat.gte``), or "" for the body as a whole.
+    Nothing has changed when this is raised.
+    """
+
+    def __init__(self, reason: Reason, field: str, detail: str) -> None:
+        super().__init__(f"{field}: {detail} ({reason})" if field else f"{detail} ({reason})")
+        self.reason = reason
+        self.field = field
+        self.detail = detail
+
+
+class Interval(NamedTuple):
+    """A half-open float64 interval ``[lo, hi)``; never empty, ``lo`` finite, ``hi`` may be ``inf``."""
+
+    lo: float
+    hi: float
+
+
+class Texts(NamedTuple):
+    """A category constraint: one of ``values``, or, ``negated``, present and none of them."""
+
+    values: frozenset[str]
+    negated: bool
+
+
+Conjunct = Mapping[str, Interval | Texts]
+"""One box: every named attribute is within its bound. An attribute that is not named is free."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A disjunctive normal form: inside means inside at least one conjunct. Never empty.
+
+    Two regions compare equal when their canonical conjuncts do (sorted, duplicates removed).
+    """
+
+    conjuncts: tuple[Conjunct, ...]
+
+    def __contains__(self, values: Mapping[str, float | str]) -> bool:
+        """Whether a mapping of present attributes is inside: the slow twin of every index. O(bounds)."""
+        return any(all(_holds(bound, values.get(name)) for name, bound in c.items()) for c in self.conjuncts)
+
+
+def _holds(bound: Interval | Texts, value: float | str | None) -> bool:
+    if value is None:
+        return False
+    if isinstance(bound, Interval):
+        return not isinstance(value, str) and bound.lo <= value < bound.hi
+    return isinstance(value, str) and (value in bound.values) != bound.negated
+
+
+class Missing(StrEnum):
+    ABSENT = "absent"
+    CARRY = "carry"
+
+
+class Nulls(StrEnum):
+    REJECT = "reject"
+    ABSENT = "absent"
+
+
+class Late(StrEnum):
+    NO_BORDER = "no_border"
+    PROCESS = "process"
+    REJECT = "reject"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A named kind of event. ``attributes`` keeps its order: the columns of every point of the source."""
+
+    name: str
+    attributes: Mapping[str, AttributeType]
+    topic: str
+    key: str = "stream_id"
+    ts: str = "ts"
+    paths: Mapping[str, str] = field(default_factory=dict)
+    missing: Missing = Missing.ABSENT
+    nulls: Nulls = Nulls.REJECT
+    late: Late = Late.NO_BORDER
+    stream_ttl: int | None = None
+    stale_after: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A registered query. ``where`` is kept as it was given (text or JSON); ``region`` is its meaning."""
+
+    id: str
+    source: str
+    where: Any
+    region: Region
+    on: frozenset[Kind] = frozenset((Kind.MATCH, Kind.ENTER, Kind.LEAVE))
+    initial: Initial = Initial.EMIT
+    select: tuple[str, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
+    enabled: bool = True
