@@ -13,6 +13,7 @@ Pure: no I/O, no clock. Not for: parsing (``language``) or geometry over many ro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -111,16 +112,35 @@ Conjunct = Mapping[str, Interval | Texts]
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A disjunctive normal form: inside means inside at least one conjunct. Never empty.
+    """A disjunctive normal form: inside means inside at least one conjunct.
 
-    Two regions compare equal when their canonical conjuncts do (sorted, duplicates removed).
+    Canonical from its construction: conjuncts sorted, duplicates removed, attributes in order of name. So
+    equality is that of the sets of conjuncts; boxes that overlap or touch stay apart, since ``keep`` holds
+    box by box. Raises ValueError without a conjunct. O(n log n).
     """
 
     conjuncts: tuple[Conjunct, ...]
 
+    def __post_init__(self) -> None:
+        if not self.conjuncts:
+            raise ValueError("a region has at least one conjunct")
+        distinct = {_order(conjunct): conjunct for conjunct in self.conjuncts}
+        canonical = tuple(dict(sorted(distinct[key].items())) for key in sorted(distinct))
+        object.__setattr__(self, "conjuncts", canonical)
+
     def __contains__(self, values: Mapping[str, float | str]) -> bool:
         """Whether a mapping of present attributes is inside: the slow twin of every index. O(bounds)."""
         return any(all(_holds(bound, values.get(name)) for name, bound in c.items()) for c in self.conjuncts)
+
+
+def _order(conjunct: Conjunct) -> tuple[tuple[str, tuple[float, float], tuple[str, ...]], ...]:
+    """A sort key that tells any two conjuncts apart. The ends of a category's are those of no interval."""
+    return tuple(
+        (name, bound, ())
+        if isinstance(bound, Interval)
+        else (name, (math.inf, float(bound.negated)), tuple(sorted(bound.values)))
+        for name, bound in sorted(conjunct.items())
+    )
 
 
 def _holds(bound: Interval | Texts, value: float | str | None) -> bool:

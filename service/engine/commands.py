@@ -60,15 +60,19 @@ class Registered:
     version: int
 
 
+Done = Literal["created", "replaced", "unchanged", "deleted"]
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a command did. ``unchanged``: it was so already and nothing was written.
+    """What a command did. ``unchanged``: it was so already and nothing was written. ``subject`` is None where
+    a quarantined query was deleted.
 
     ``command`` is the offset of the command in the log (of the last change, if unchanged); the change holds
     for every event at or after ``active_from[topic, partition]``.
     """
 
-    done: Literal["created", "replaced", "unchanged", "deleted"]
-    subject: Source | Registered
+    done: Done
+    subject: Source | Registered | None
     command: int
     active_from: Mapping[tuple[str, int], int]

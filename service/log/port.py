@@ -110,9 +110,12 @@ class Assignment(NamedTuple):
 
 
 class Polled(NamedTuple):
+    """``next_command`` is the offset that the command reader stands at, which may lie past the last command."""
+
     assignment: Assignment
     chunks: Sequence[Chunk]
     commands: Sequence[Record]
+    next_command: int
 
 
 class Log(Protocol):
@@ -138,8 +141,16 @@ class Log(Protocol):
     def restore(self, partition: TopicPartition) -> Iterator[StateRecord]:
         """All living state records of a partition, each key once, in no particular order."""
 
-    def start(self, partition: TopicPartition, event_offset: int | None) -> None:
-        """Begins to deliver a gained partition from that offset (None: from its beginning)."""
+    def start(self, partition: TopicPartition, event_offset: int | None) -> int:
+        """Begins to deliver a gained partition from that offset (None: from its beginning); returns it."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether the partitions of the subscribed topics have been handed out (some may be another's)."""
+
+    def commands(self, start: int, end: int) -> Iterator[Record]:
+        """The committed commands with ``start <= offset < end`` that the log still holds, in order. Does not
+        move the reader that ``poll`` uses."""
 
     def seek_commands(self, offset: int) -> None:
         """The command offset that the next poll reads from. Before the first call polls yield none."""

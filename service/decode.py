@@ -1,0 +1,348 @@
+"""Bytes to columns: the messages of one event partition become one ``Batch`` and a list of refusals.
+
+Idea: two readers, one rule. The fast reader is a typed decoder made for the source: one pass from JSON bytes
+to a struct of exactly the declared fields. Whatever it does not take without a doubt (a wrong type, an integer
+that float64 may have rounded, a text that is too long) is judged by the careful reader, which knows every
+reason class. The careful reader decides; the fast one only says "surely fine".
+
+Invariants: every event gives one row or one refusal, in log order. Missing is -inf, -0.0 is 0.0, a category is
+its code. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from service.engine.categories import Dictionary
+from service.engine.effects import Batch, Refused
+from service.log.port import Record
+from service.model import MISSING, AttributeType, Nulls, Reason, Source
+
+#: From here on neighbouring integers share a float64: an integer literal may have been rounded.
+INEXACT_FROM = 2.0**53
+#: Times beyond are refused: JSON readers could not hold them exactly either.
+LARGEST_TS = 2**53
+#: Longest stream id and longest category, in characters.
+LONGEST_TEXT = 1024
+
+Fields = tuple[Any, ...]
+"""One event: stream id, ts or None, then each attribute; MISSING or None where it is absent."""
+
+
+class Decoded(NamedTuple):
+    """``events`` is how many events the messages held, tombstones not counted. ``originals`` has the bytes of
+    every row that may have to be written as a dead letter, by (offset, place in the message)."""
+
+    batch: Batch
+    refused: list[Refused]
+    originals: Mapping[tuple[int, int], bytes | None]
+    events: int
+
+
+class _Bad(Exception):
+    def __init__(self, reason: Reason, detail: str, stream_id: str | None = None) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+        self.stream_id = stream_id
+
+
+class _Originals(Mapping[tuple[int, int], bytes | None]):
+    """The bytes of an event as they came, cut out of its message only when somebody asks."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._values = {record.offset: record.value for record in records}
+        self._arrays: dict[int, list[bytes]] = {}
+
+    def __getitem__(self, place: tuple[int, int]) -> bytes | None:
+        offset, item = place
+        value = self._values[offset]
+        if value is None or not _is_array(value):
+            return value
+        if offset not in self._arrays:
+            try:
+                self._arrays[offset] = _items(value)
+            except _Bad:  # no array after all: it was refused as a whole
+                self._arrays[offset] = [value]
+        return self._arrays[offset][item]
+
+    def __iter__(self) -> Any:
+        raise NotImplementedError("originals are looked up, not listed")
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class _Rows:
+    """Accepted rows of a poll, column by column."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+        self.items: list[int] = []
+        self.log_ts: list[int] = []
+        self.fields: list[Fields] = []
+        self.removal: list[bool] = []
+
+    def add(self, offset: int, item: int, log_ts: int, fields: Fields, *, removal: bool = False) -> None:
+        self.offsets.append(offset)
+        self.items.append(item)
+        self.log_ts.append(log_ts)
+        self.fields.append(fields)
+        self.removal.append(removal)
+
+
+class Decoder:
+    """Reads the messages of one source; made anew when the source changes."""
+
+    def __init__(self, source: Source, dictionaries: Mapping[str, Dictionary], *, max_bytes: int) -> None:
+        self._dictionaries = dictionaries
+        self._max_bytes = max_bytes
+        self._names = list(source.attributes)
+        self._numbers = [kind is AttributeType.NUMBER for kind in source.attributes.values()]
+        self._nulls = source.nulls is Nulls.ABSENT
+        paths = [source.key, source.ts, *(source.paths.get(name, name) for name in self._names)]
+        self._paths = [tuple(path.split(".")) for path in paths]
+        self._absent: list[float | None] = [MISSING if number else None for number in self._numbers]
+        self._event, self._read = self._fast_reader()
+        self._fast = msgspec.json.Decoder(self._event | list[self._event]).decode  # type: ignore[name-defined]
+
+    def _fast_reader(self) -> tuple[Any, Any]:
+        number: Any = float | None if self._nulls else float
+        text: Any = str | None if self._nulls else str
+        types = [str, int | None, *(number if is_number else text for is_number in self._numbers)]
+        defaults = ["", None, *self._absent]
+        tree: dict[str, Any] = {}
+        for path, leaf in zip(self._paths, zip(types, defaults, strict=True), strict=True):
+            node = tree
+            for part in path[:-1]:
+                node = node.setdefault(part, {})
+            node[path[-1]] = leaf
+        getters: dict[tuple[str, ...], str] = {}
+        event = _struct(tree, (), "", getters)
+        return event, operator.attrgetter(*(getters[path] for path in self._paths))
+
+    def decode(self, records: Sequence[Record]) -> Decoded:
+        """All messages of a poll. O(bytes)."""
+        rows = _Rows()
+        refused: list[Refused] = []
+        fast, event, read = self._fast, self._event, self._read
+        for offset, log_ts, key, value in records:
+            try:
+                if value is None:
+                    stream_id = self._tombstone(key)
+                    rows.add(offset, 0, log_ts, (stream_id, None, *self._absent), removal=True)
+                    continue
+                if len(value) > self._max_bytes:
+                    raise _Bad(Reason.TOO_LARGE, f"{len(value)} bytes; at most {self._max_bytes} are taken")
+                decoded = fast(value)
+                if type(decoded) is event:
+                    rows.add(offset, 0, log_ts, read(decoded))
+                else:
+                    for item, one in enumerate(decoded):
+                        rows.add(offset, item, log_ts, read(one))
+            except _Bad as bad:
+                refused.append(Refused(offset, 0, bad.stream_id, bad.reason, bad.detail))
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                self._judge(offset, log_ts, value, rows, refused)  # type: ignore[arg-type]
+        originals = _Originals(records)
+        keep = self._doubts(rows, refused, originals)
+        batch = self._columns(rows)
+        if keep is not None:
+            batch = batch.take(keep)
+        tombstones = int(batch.removal.sum()) + sum(1 for record in records if _is_bad_tombstone(record))
+        refused.sort()
+        return Decoded(batch, refused, originals, len(batch.stream_ids) + len(refused) - tombstones)
+
+    @staticmethod
+    def _tombstone(key: bytes | None) -> str:
+        try:
+            stream_id = (key or b"").decode()
+        except UnicodeDecodeError:
+            raise _Bad(Reason.NO_STREAM_ID, "the key of a tombstone is the stream id, as UTF-8") from None
+        if not stream_id:
+            raise _Bad(Reason.NO_STREAM_ID, "a record without a value removes the stream in its key; it has none")
+        return stream_id
+
+    def _judge(self, offset: int, log_ts: int, value: bytes, rows: _Rows, refused: list[Refused]) -> None:
+        """Reads a message that the fast reader did not take, event by event."""
+        try:
+            items = _items(value) if _is_array(value) else [value]
+        except _Bad as bad:
+            refused.append(Refused(offset, 0, None, bad.reason, bad.detail))
+            return
+        for item, raw in enumerate(items):
+            try:
+                rows.add(offset, item, log_ts, self._careful(raw))
+            except _Bad as bad:
+                refused.append(Refused(offset, item, bad.stream_id, bad.reason, bad.detail))
+
+    def _doubts(self, rows: _Rows, refused: list[Refused], originals: _Originals) -> Any:
+        """Judges again what the fast reader may have got wrong; the rows to keep, or None for all."""
+        if not rows.fields:
+            return None
+        columns = list(zip(*rows.fields, strict=True))
+        doubtful: set[int] = set()
+        for place, is_number in enumerate(self._numbers):
+            column = columns[2 + place]
+            if is_number:
+                large = np.abs(np.array(column, dtype=np.float64)) >= INEXACT_FROM
+                doubtful.update(i for i in np.flatnonzero(large).tolist() if column[i] != MISSING)
+            else:
+                doubtful.update(i for i, text in enumerate(column) if text is not None and len(text) > LONGEST_TEXT)
+        doubtful.update(i for i, id in enumerate(columns[0]) if not 0 < len(id) <= LONGEST_TEXT)
+        doubtful.update(i for i, ts in enumerate(columns[1]) if ts is not None and not -LARGEST_TS <= ts <= LARGEST_TS)
+        bad_rows: set[int] = set()
+        for i in sorted(doubtful):
+            offset, item = rows.offsets[i], rows.items[i]
+            try:
+                if rows.removal[i]:
+                    raise _Bad(Reason.LIMIT, f"the stream id has more than {LONGEST_TEXT} characters")
+                rows.fields[i] = self._careful(originals[offset, item] or b"")
+            except _Bad as bad:
+                refused.append(Refused(offset, item, bad.stream_id, bad.reason, bad.detail))
+                rows.fields[i] = ("", None, *self._absent)
+                bad_rows.add(i)
+        if not bad_rows:
+            return None
+        return np.array([i for i in range(len(rows.fields)) if i not in bad_rows], dtype=np.int64)
+
+    def _columns(self, rows: _Rows) -> Batch:
+        n = len(rows.fields)
+        values = np.empty((n, len(self._names)))
+        columns: list[Sequence[Any]] = list(zip(*rows.fields, strict=True)) or [()] * (2 + len(self._names))
+        for place, (name, is_number) in enumerate(zip(self._names, self._numbers, strict=True)):
+            column = columns[2 + place]
+            if is_number:
+                numbers = np.array(column, dtype=np.float64) + 0.0  # -0.0 becomes 0.0, None is NaN
+                values[:, place] = np.where(np.isnan(numbers), MISSING, numbers)
+            else:
+                values[:, place] = self._dictionaries[name].column(column)
+        times = columns[1]
+        return Batch(
+            offsets=np.array(rows.offsets, dtype=np.int64),
+            items=np.array(rows.items, dtype=np.int32),
+            log_ts=np.array(rows.log_ts, dtype=np.int64),
+            stream_ids=columns[0],
+            removal=np.array(rows.removal, dtype=np.bool_),
+            ts=np.array([ts or 0 for ts in times], dtype=np.int64),
+            timed=np.array([ts is not None for ts in times], dtype=np.bool_),
+            values=values,
+        )
+
+    # ---- the careful reader
+
+    def _careful(self, raw: bytes) -> Fields:
+        """One event, or the reason why not. A key twice: the last one counts."""
+        event = _load(raw)
+        if not isinstance(event, dict):
+            raise _Bad(Reason.MALFORMED, "an event is a JSON object")
+        key_path, ts_path, *paths = self._paths
+        stream_id = _at(event, key_path)
+        if not isinstance(stream_id, str) or not stream_id:
+            raise _Bad(Reason.NO_STREAM_ID, f"{'.'.join(key_path)!r} must be a text that is not empty")
+        if len(stream_id) > LONGEST_TEXT:
+            raise _Bad(Reason.LIMIT, f"the stream id has more than {LONGEST_TEXT} characters")
+        ts = _at(event, ts_path)
+        if ts is not None and (isinstance(ts, bool) or not isinstance(ts, int) or abs(ts) > LARGEST_TS):
+            detail = f"{'.'.join(ts_path)!r} must be whole milliseconds since 1970, at most 2**53"
+            raise _Bad(Reason.BAD_TS, detail, stream_id)
+        values = []
+        for path, is_number in zip(paths, self._numbers, strict=True):
+            value = _at(event, path, _NOTHING)
+            name = ".".join(path)
+            if value is _NOTHING or (value is None and self._nulls):
+                values.append(MISSING if is_number else None)
+            elif is_number:
+                values.append(_number(name, value, stream_id))
+            else:
+                values.append(_text(name, value, stream_id))
+        return (stream_id, ts, *values)
+
+
+_NOTHING = object()
+
+
+def _struct(tree: Mapping[str, Any], at: tuple[str, ...], prefix: str, getters: dict[tuple[str, ...], str]) -> Any:
+    """A struct type for a tree of declared fields; notes how to reach each leaf."""
+    fields, rename = [], {}
+    for number, (key, node) in enumerate(tree.items()):
+        name = f"f{number}"
+        rename[name] = key
+        if isinstance(node, tuple):
+            getters[*at, key] = prefix + name
+            fields.append((name, node[0], node[1]))
+        else:
+            inner = _struct(node, (*at, key), f"{prefix}{name}.", getters)
+            fields.append((name, inner, msgspec.field(default_factory=inner)))
+    return msgspec.defstruct("Event", fields, rename=rename, gc=False)
+
+
+def _is_bad_tombstone(record: Record) -> bool:
+    return record.value is None and not record.key
+
+
+def _is_array(value: bytes) -> bool:
+    return value.lstrip(b" \t\r\n")[:1] == b"["
+
+
+_raw_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def _items(value: bytes) -> list[bytes]:
+    """The items of a JSON array as they came."""
+    try:
+        return [bytes(item) for item in _raw_items(value)]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _Bad(Reason.MALFORMED, f"not JSON: {error}") from None
+
+
+def _load(raw: bytes) -> Any:
+    if not raw:
+        raise _Bad(Reason.MALFORMED, "zero bytes; a record without a value (null) removes a stream")
+    try:
+        value = json.loads(raw.decode(), parse_constant=_no_constant)
+        json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise _Bad(Reason.MALFORMED, f"not JSON: {error}") from None
+    return value
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON value")
+
+
+def _at(event: Any, path: tuple[str, ...], otherwise: Any = None) -> Any:
+    for part in path:
+        if not isinstance(event, dict) or part not in event:
+            return otherwise
+        event = event[part]
+    return event
+
+
+def _number(name: str, value: Any, stream_id: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _Bad(Reason.NOT_A_NUMBER, f"{name!r} must be a number; leave it out if it is unknown", stream_id)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise _Bad(Reason.NOT_FINITE, f"{name!r} is beyond the range of float64", stream_id)
+    if isinstance(value, int) and int(number) != value:
+        raise _Bad(Reason.INEXACT, f"{name!r}: float64 cannot hold the integer {value}", stream_id)
+    return number + 0.0
+
+
+def _text(name: str, value: Any, stream_id: str) -> str:
+    if not isinstance(value, str):
+        raise _Bad(Reason.NOT_A_CATEGORY, f"{name!r} must be a text; leave it out if it is unknown", stream_id)
+    if len(value) > LONGEST_TEXT:
+        raise _Bad(Reason.LIMIT, f"{name!r} has more than {LONGEST_TEXT} characters", stream_id)
+    return value

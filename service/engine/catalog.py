@@ -1,0 +1,265 @@
+"""The catalog: every source and query as of one command offset, and the rules for changing them.
+
+Two steps, never mixed. ``Draft`` judges requests against the catalog and turns each into an *entry* for the
+command log, or refuses it; a draft sees its own earlier entries, so a batch is judged in order. ``apply``
+takes entries as they come from the log, whoever wrote them, and says what changed. An entry that no longer
+validates is quarantined: listed with its reason, in no index, never in the way of the others.
+
+Pure. Borders that a change causes are the engine's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from service.engine.commands import (
+    Command,
+    DeleteQuery,
+    Done,
+    PatchQuery,
+    PutQuery,
+    PutSource,
+    Registered,
+)
+from service.language import Limits, parse_query, parse_source, patch_body, query_body, source_body
+from service.model import Query, Reason, Refusal, Source
+
+
+class Entry(NamedTuple):
+    """One command as it lies in the log: compaction key and JSON body."""
+
+    key: str
+    body: dict[str, Any]
+
+
+class QueryChange(NamedTuple):
+    """What one entry did to one query; either side may be None."""
+
+    command: int
+    id: str
+    before: Query | None
+    after: Query | None
+    reason: str
+
+    @property
+    def source(self) -> str:
+        query = self.after or self.before
+        assert query is not None
+        return query.source
+
+
+class SourceChange(NamedTuple):
+    command: int
+    before: Source | None
+    after: Source
+
+
+class Quarantined(NamedTuple):
+    body: Any
+    refusal: Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request that was judged well: what will have been done to what. ``entry`` is None where nothing
+    changes; ``subject`` is None where a quarantined query is deleted."""
+
+    done: Done
+    subject: Query | Source | None
+    entry: Entry | None
+
+
+class Catalog:
+    """See the module. All look-ups are by id; O(1)."""
+
+    def __init__(self, *, limits: Limits, max_queries: int) -> None:
+        self.limits = limits
+        self.max_queries = max_queries
+        self.offset = 0
+        self.sources: dict[str, Source] = {}
+        self.source_versions: dict[str, int] = {}
+        self.queries: dict[str, Registered] = {}
+        self.quarantined: dict[str, Quarantined] = {}
+
+    def apply(self, offset: int, body: Any) -> QueryChange | SourceChange | None:
+        """Takes one entry of the command log. None where it changes nothing (a second delete, quarantine)."""
+        self.offset = offset + 1
+        op = body.get("op") if isinstance(body, dict) else None
+        if op == "source":
+            return self._apply_source(offset, body)
+        if op == "query":
+            return self._apply_query(offset, body)
+        if op == "delete":
+            return self._apply_delete(offset, body)
+        return None
+
+    def _apply_source(self, offset: int, body: dict[str, Any]) -> SourceChange:
+        name = body["name"]
+        before = self.sources.get(name)
+        after = _in_order(before, parse_source(name, body["source"]))
+        self.sources[name] = after
+        self.source_versions[name] = offset
+        return SourceChange(offset, before, after)
+
+    def _apply_query(self, offset: int, body: dict[str, Any]) -> QueryChange | None:
+        id = body["id"]
+        old = self.queries.pop(id, None)
+        self.quarantined.pop(id, None)
+        before = old.query if old else None
+        try:
+            after = parse_query(body["query"], self.sources, id=id, now_ms=None, limits=self.limits)
+        except Refusal as refusal:
+            self.quarantined[id] = Quarantined(body["query"], refusal)
+            return before and QueryChange(offset, id, before, None, "quarantined")
+        self.queries[id] = Registered(after, offset)
+        return QueryChange(offset, id, before, after, _reason(before, after))
+
+    def _apply_delete(self, offset: int, body: dict[str, Any]) -> QueryChange | None:
+        self.quarantined.pop(body["id"], None)
+        old = self.queries.pop(body["id"], None)
+        return old and QueryChange(offset, body["id"], old.query, None, body.get("reason", "deleted"))
+
+
+def _reason(before: Query | None, after: Query) -> str:
+    if before is None:
+        return "registered"
+    if before.enabled != after.enabled:
+        return "enabled" if after.enabled else "disabled"
+    return "updated"
+
+
+def _in_order(before: Source | None, after: Source) -> Source:
+    """The attributes that were there keep their columns; new ones follow."""
+    if before is None:
+        return after
+    kept = [name for name in before.attributes if name in after.attributes]
+    new = [name for name in after.attributes if name not in before.attributes]
+    return replace(after, attributes={name: after.attributes[name] for name in (*kept, *new)})
+
+
+class Draft:
+    """Judges requests in order against the catalog and the entries that it has itself prepared."""
+
+    def __init__(self, catalog: Catalog, *, now_ms: int) -> None:
+        self._catalog = catalog
+        self._now_ms = now_ms
+        self._sources: dict[str, Source] = dict(catalog.sources)
+        self._queries: dict[str, Query | None] = {}
+        self._growth = 0
+
+    def prepare(self, command: Command) -> Prepared:
+        """One request as an entry. Raises Refusal, and then the draft is as it was."""
+        match command:
+            case PutSource():
+                return self._put_source(command)
+            case PutQuery():
+                return self._put_query(command)
+            case PatchQuery():
+                return self._patch_query(command)
+            case DeleteQuery():
+                return self._delete_query(command)
+
+    def _put_source(self, command: PutSource) -> Prepared:
+        before = self._sources.get(command.name)
+        after = _in_order(before, parse_source(command.name, command.body))
+        if before is not None:
+            self._refuse_breaking(before, after)
+        for other in self._sources.values():
+            if other.topic == after.topic and other.name != after.name:
+                raise Refusal(Reason.EXISTS, "topic", f"source {other.name!r} reads this topic; name another")
+        self._sources[command.name] = after
+        if before == after:
+            return Prepared("unchanged", after, None)
+        body = {"v": 1, "op": "source", "name": after.name, "source": source_body(after)}
+        entry = Entry(f"source:{command.name}", body)
+        return Prepared("created" if before is None else "replaced", after, entry)
+
+    def _refuse_breaking(self, before: Source, after: Source) -> None:
+        if before.topic != after.topic:
+            raise Refusal(Reason.IN_USE, "topic", f"the topic of a source stays {before.topic!r}; use another source")
+        changed = {name for name, kind in before.attributes.items() if after.attributes.get(name) != kind}
+        if not changed:
+            return
+        for registered in self._catalog.queries.values():
+            self._refuse_use(self._queries.get(registered.query.id, registered.query), before.name, changed)
+        for query in self._queries.values():
+            self._refuse_use(query, before.name, changed)
+
+    @staticmethod
+    def _refuse_use(query: Query | None, source: str, changed: set[str]) -> None:
+        if query is None or query.source != source:
+            return
+        named = set(query.select).union(*(conjunct.keys() for conjunct in query.region.conjuncts))
+        for name in sorted(changed & named):
+            raise Refusal(
+                Reason.IN_USE,
+                f"attributes.{name}",
+                f"query {query.id!r} uses {name!r}; delete or change the query before dropping or retyping it",
+            )
+
+    def _current(self, id: str) -> Query | None:
+        if id in self._queries:
+            return self._queries[id]
+        registered = self._catalog.queries.get(id)
+        return registered.query if registered else None
+
+    def _check_version(self, id: str, if_match: str | None) -> None:
+        if if_match is None:
+            return
+        registered = None if id in self._queries else self._catalog.queries.get(id)
+        if registered is None or (if_match != "*" and if_match != str(registered.version)):
+            now = f"is at version {registered.version}" if registered else "has changed or is not there"
+            raise Refusal(Reason.CHANGED, "If-Match", f"query {id!r} {now}; read it again and repeat")
+
+    def _put_query(self, command: PutQuery) -> Prepared:
+        query = parse_query(
+            command.body, self._sources, id=command.id, now_ms=self._now_ms, limits=self._catalog.limits
+        )
+        before = self._current(query.id)
+        if command.create_only and (before is not None or self._quarantined(query.id)):
+            raise Refusal(Reason.EXISTS, "id", f"query {query.id!r} exists; use PUT to replace it")
+        self._check_version(query.id, command.if_match)
+        return self._replace(before, query)
+
+    def _patch_query(self, command: PatchQuery) -> Prepared:
+        before = self._current(command.id)
+        if before is None:
+            raise _unknown(command.id)
+        self._check_version(command.id, command.if_match)
+        body = patch_body(query_body(before), command.changes)
+        query = parse_query(
+            body, self._sources, id=command.id, now_ms=self._now_ms, limits=self._catalog.limits
+        )
+        return self._replace(before, query)
+
+    def _replace(self, before: Query | None, query: Query) -> Prepared:
+        if before is not None and before.source != query.source:
+            raise Refusal(Reason.BAD_VALUE, "source", f"a query stays on its source, {before.source!r}; use another id")
+        if before is None and not self._quarantined(query.id):
+            if len(self._catalog.queries) + self._growth >= self._catalog.max_queries:
+                raise Refusal(Reason.LIMIT, "id", f"there are {self._catalog.max_queries} queries, the most allowed")
+            self._growth += 1
+        self._queries[query.id] = query
+        if before is not None and query_body(before) == query_body(query):
+            return Prepared("unchanged", query, None)
+        entry = Entry(f"query:{query.id}", {"v": 1, "op": "query", "id": query.id, "query": query_body(query)})
+        return Prepared("created" if before is None else "replaced", query, entry)
+
+    def _delete_query(self, command: DeleteQuery) -> Prepared:
+        before = self._current(command.id)
+        if before is None and not self._quarantined(command.id):
+            raise _unknown(command.id)
+        self._check_version(command.id, command.if_match)
+        self._queries[command.id] = None
+        self._growth -= 1
+        body = {"v": 1, "op": "delete", "id": command.id, "reason": "deleted"}
+        return Prepared("deleted", before, Entry(f"query:{command.id}", body))
+
+    def _quarantined(self, id: str) -> bool:
+        return id not in self._queries and id in self._catalog.quarantined
+
+
+def _unknown(id: str) -> Refusal:
+    return Refusal(Reason.UNKNOWN_ID, "id", f"there is no query {id!r}")
+

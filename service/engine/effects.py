@@ -1,0 +1,108 @@
+"""What goes into the engine and what comes out of it, in columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.index.protocol import Hits, Points, Rows, Slots
+from service.model import Reason
+
+
+class Task(NamedTuple):
+    """One event partition: the unit of state, time and position."""
+
+    topic: str
+    partition: int
+
+
+class Batch(NamedTuple):
+    """Decoded messages of one partition in log order, n rows.
+
+    ``offsets int64[n]`` and ``items int32[n]`` say where a row came from (message, place in its array);
+    ``log_ts int64[n]`` is the log's timestamp, ms. ``removal bool[n]`` marks tombstones. ``ts int64[n]`` holds
+    only where ``timed bool[n]``. ``values float64[n, d]`` in the source's attribute order, missing -inf.
+    """
+
+    offsets: NDArray[np.int64]
+    items: NDArray[np.int32]
+    log_ts: NDArray[np.int64]
+    stream_ids: Sequence[str]
+    removal: NDArray[np.bool_]
+    ts: NDArray[np.int64]
+    timed: NDArray[np.bool_]
+    values: Points
+
+    def take(self, chosen: NDArray[np.int64]) -> Batch:
+        """The chosen rows, in that order."""
+        ids = self.stream_ids
+        return Batch(
+            self.offsets[chosen],
+            self.items[chosen],
+            self.log_ts[chosen],
+            [ids[row] for row in chosen.tolist()],
+            self.removal[chosen],
+            self.ts[chosen],
+            self.timed[chosen],
+            np.ascontiguousarray(self.values[chosen]),
+        )
+
+
+class Refused(NamedTuple):
+    """One event that was not accepted. ``item`` is its place in the message."""
+
+    offset: int
+    item: int
+    stream_id: str | None
+    reason: Reason
+    detail: str
+
+
+class BorderRecords(NamedTuple):
+    """r records over p (slot, entered) pairs.
+
+    ``causes int32[r]``: the row of the batch, or the place of the command in its group, ascending.
+    ``streams int32[r]``: row in the stream table. ``seq``, ``ts`` (ms): ``int64[r]``. Record i holds the pairs
+    ``starts[i]:starts[i + 1]``, leaves first.
+    """
+
+    causes: Rows
+    streams: Rows
+    seq: NDArray[np.int64]
+    ts: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    slots: Slots
+    entered: NDArray[np.bool_]
+
+
+class EventEffects(NamedTuple):
+    """What one batch of events caused. ``points float64[n, d]`` are the values that were matched (carried
+    ones included; of a removed stream its last one); ``late bool[n]`` marks rows that matched without touching
+    membership, ``removed bool[n]`` tombstones of living streams."""
+
+    task: Task
+    batch: Batch
+    refused: Sequence[Refused]
+    matches: Hits
+    late: NDArray[np.bool_]
+    removed: NDArray[np.bool_]
+    points: Points
+    borders: BorderRecords
+
+
+class Cause(NamedTuple):
+    """Of a record that a command caused: offset in the command log and reason."""
+
+    command: int
+    reason: str
+
+
+class CommandEffects(NamedTuple):
+    """What a group of commands caused in one partition; ``borders.causes`` index ``causes``."""
+
+    task: Task
+    causes: Sequence[Cause]
+    borders: BorderRecords

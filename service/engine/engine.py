@@ -1,0 +1,218 @@
+"""The engine: batches of events and commands in, matches and border records out. Nothing else happens here.
+
+Data flow of a batch of events (``events``)::
+
+    Batch -> rows of the stream table -> walk (late, carry, who was where) -> one stab of all points
+          -> hits of the new points: matches
+          -> differences of old and new hits -> delta.settle -> border records, numbered per stream
+
+Commands go the same way with the points standing still (``changes``): the points of all streams are stabbed
+with the boxes before and after, and the same ``settle`` says who enters and who leaves.
+
+Invariants: effects depend on the order of events and commands only, not on where a batch was cut; all assigned
+tasks have seen exactly the commands that the catalog has. Nothing here reads a clock: ``now_ms`` is always an
+argument. Not for: bytes (``wire``), positions and commits (``runtime``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from service.engine.catalog import Catalog, Draft, QueryChange, SourceChange
+from service.engine.changes import apply_changes
+from service.engine.effects import Batch, CommandEffects, EventEffects, Task
+from service.engine.events import apply_events
+from service.engine.queryset import IndexFactory, QuerySet, brute_force, new_dictionaries
+from service.engine.state import StateLog
+from service.engine.streams import NO_TIME, StreamTable
+from service.index.brute import inside
+from service.index.protocol import Points
+from service.language import Limits
+from service.model import MISSING, Missing
+
+
+class EngineLimits(NamedTuple):
+    """``streams``: the most living streams of one partition. ``ids``: the most ids in one record."""
+
+    streams: int = 10_000_000
+    ids: int = 1_000
+    queries: int = 10_000_000
+
+
+class StreamView(NamedTuple):
+    """One stream as it stands: present attributes, time of the last timed event (ms), number of the last
+    border record, ids of the queries that it is a member of (sorted), and where it lives."""
+
+    last: dict[str, float | str]
+    ts: int | None
+    seq: int
+    inside: list[str]
+    task: Task
+
+
+class Engine:
+    """Everything that is in memory: the catalog, the queries of each source, the streams of each task."""
+
+    def __init__(
+        self,
+        *,
+        limits: Limits | None = None,
+        engine_limits: EngineLimits | None = None,
+        make_index: IndexFactory = brute_force,
+    ) -> None:
+        self.limits = engine_limits or EngineLimits()
+        self.catalog = Catalog(limits=limits or Limits(), max_queries=self.limits.queries)
+        self.sets: dict[str, QuerySet] = {}
+        self.source_of_topic: dict[str, str] = {}
+        self.tables: dict[Task, StreamTable] = {}
+        self._state_logs: dict[Task, StateLog] = {}
+        self._make_index = make_index
+
+    # ---- tasks
+
+    def assign(self, task: Task, records: Iterable[tuple[bytes, bytes]]) -> None:
+        """Takes on a partition with the state records that the log holds of it.
+
+        The catalog must be where the partition's position is: its streams have seen just those commands."""
+        log = StateLog()
+        self.tables[task] = log.load(records, self.queries_of(task))
+        self._state_logs[task] = log
+
+    def release(self, task: Task) -> None:
+        """Forgets a partition, wholly."""
+        self.tables.pop(task, None)
+        self._state_logs.pop(task, None)
+
+    def state_records(self, task: Task) -> list[tuple[bytes, bytes]]:
+        """The state records that must be committed with all that was returned since the last call."""
+        return list(self._state_logs[task].save(self.tables[task], self.queries_of(task)))
+
+    def queries_of(self, task: Task) -> QuerySet:
+        return self.sets[self.source_of_topic[task.topic]]
+
+    # ---- events and commands
+
+    def apply(self, task: Task, batch: Batch, now_ms: int) -> EventEffects:
+        """Applies one batch of events. The effects must be written out before the next call for the task."""
+        table = self.tables[task]
+        table.recycle()
+        return apply_events(
+            task,
+            table,
+            self.queries_of(task),
+            batch,
+            now_ms=now_ms,
+            max_streams=self.limits.streams,
+            max_ids=self.limits.ids,
+        )
+
+    def draft(self, now_ms: int) -> Draft:
+        """Judges requests against the catalog as it is now; see ``catalog.Draft``."""
+        return Draft(self.catalog, now_ms=now_ms)
+
+    def command(self, entries: Sequence[tuple[int, Any]], now_ms: int) -> list[CommandEffects]:
+        """Applies entries ``(offset, body)`` of the command log, in order, to every assigned task.
+
+        Entries on different queries are taken together. The effects must be written out before the next call.
+        """
+        for queries in self.sets.values():
+            queries.recycle()
+        effects: list[CommandEffects] = []
+        group: dict[str, QueryChange] = {}
+        for offset, body in entries:
+            change = self.catalog.apply(offset, body)
+            if isinstance(change, SourceChange) or (change is not None and change.id in group):
+                effects += self._apply_group(group, now_ms)
+                group = {}
+            if isinstance(change, SourceChange):
+                self._change_source(change)
+            elif change is not None:
+                group[change.id] = change
+        return effects + self._apply_group(group, now_ms)
+
+    def _apply_group(self, group: dict[str, QueryChange], now_ms: int) -> list[CommandEffects]:
+        effects: list[CommandEffects] = []
+        for name, queries in self.sets.items():
+            changes = [change for change in group.values() if change.source == name]
+            if changes:
+                tables = [(t, self.tables[t]) for t in sorted(self.tables) if t.topic == queries.source.topic]
+                effects += apply_changes(queries, changes, tables, now_ms)
+        return effects
+
+    def _change_source(self, change: SourceChange) -> None:
+        before, after = change.before, change.after
+        self.source_of_topic[after.topic] = after.name
+        if before is None:
+            self.sets[after.name] = QuerySet(after, new_dictionaries(after), self._make_index)
+            return
+        queries = self.sets[after.name]
+        places = {attribute: place for place, attribute in enumerate(before.attributes.items())}
+        kept = [places.get(attribute, -1) for attribute in after.attributes.items()]
+        queries.respecify(after, new_dictionaries(after, queries.dictionaries))
+        for task, table in self.tables.items():
+            if task.topic == after.topic:
+                if before.attributes != after.attributes:
+                    table.reshape(kept)
+                if before.missing != after.missing:
+                    table.carry(after.missing is Missing.CARRY)
+
+    # ---- answers
+
+    def stream(self, source: str, stream_id: str) -> StreamView | None:
+        """One stream, or None. O(one stab)."""
+        queries = self.sets[source]
+        for task, table in self.tables.items():
+            row = table.row_of.get(stream_id, -1) if task.topic == queries.source.topic else -1
+            if row < 0 or not table.known[row]:
+                continue
+            hits = queries.index.stab(np.ascontiguousarray(table.point[row : row + 1]))
+            ignored = table.ignored.get(row, set())
+            member = [slot for slot in hits.slots.tolist() if slot not in ignored]
+            ts = int(table.last_ts[row])
+            return StreamView(
+                last=values(queries, table.point[row]),
+                ts=None if ts == NO_TIME else ts,
+                seq=int(table.seq[row]),
+                inside=sorted(queries.names[slot] for slot in member),
+                task=task,
+            )
+        return None
+
+    def members(self, query_id: str) -> list[str]:
+        """Ids of the streams that are members of a query, sorted. O(streams of its source)."""
+        query = self.catalog.queries[query_id].query
+        queries = self.sets[query.source]
+        if not query.enabled:
+            return []
+        slot = queries.slot_of[query_id]
+        lo, hi = queries.boxes(query.region)
+        names: list[str] = []
+        for task, table in self.tables.items():
+            if task.topic == queries.source.topic:
+                rows = table.living()
+                held = rows[inside(np.ascontiguousarray(table.point[rows]), lo, hi)].tolist()
+                names += [table.names[row] for row in held if slot not in table.ignored.get(row, ())]
+        return sorted(names)
+
+    def matching(self, source: str, points: Points) -> list[list[str]]:
+        """Ids of the queries that each point satisfies, sorted; nothing is moved. For dry runs."""
+        queries = self.sets[source]
+        hits = queries.index.stab(points)
+        found: list[list[str]] = [[] for _ in range(len(points))]
+        for row, slot in zip(hits.rows.tolist(), hits.slots.tolist(), strict=True):
+            found[row].append(queries.names[slot])
+        return [sorted(names) for names in found]
+
+
+def values(queries: QuerySet, point: Points) -> dict[str, float | str]:
+    """The present attributes of one point ``float64[d]``, categories as texts."""
+    present: dict[str, float | str] = {}
+    for name, value in zip(queries.attributes, point.tolist(), strict=True):
+        if value == MISSING or value != value:
+            continue
+        dictionary = queries.dictionaries.get(name)
+        present[name] = value if dictionary is None else dictionary.texts[int(value)]
+    return present

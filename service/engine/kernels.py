@@ -1,0 +1,170 @@
+"""Compiled loops of the engine: the walk over a batch, differences of hits, sequence numbers.
+
+Each function has its slow twin in ``tests/engine``. Arrays are C-contiguous; a kernel writes only what its
+docstring names.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from service.index.kernel import kernel
+
+# What becomes of a row of a batch.
+MOVES = 0  # an ordinary event: matches, moves its stream
+LATE = 1  # older than the stream: matches, moves nothing
+REJECTED = 2  # older than the stream, and the source refuses such
+REMOVES = 3  # a tombstone of a living stream
+NOTHING = 4  # a tombstone of no stream
+
+# `late` policies of a source, as the kernel takes them.
+LATE_NO_BORDER = 0
+LATE_PROCESS = 1
+LATE_REJECT = 2
+
+NO_TIME = np.iinfo(np.int64).min
+NOWHERE = -1
+UNTOUCHED = -2
+
+
+@kernel(
+    "int64(int32[::1], boolean[::1], int64[::1], boolean[::1], float64[:,::1], int64, boolean, boolean[::1],"
+    " int64[::1], float64[:,::1], float64[:,::1], int32[::1], float64[:,::1], uint8[::1], int32[::1], boolean[::1])"
+)
+def walk(  # noqa: PLR0913 - one pass over every column of a batch
+    rows,  # type: ignore[no-untyped-def]
+    removal,
+    ts,
+    timed,
+    values,
+    late_policy,
+    carry,
+    known,
+    last_ts,
+    point,
+    carried,
+    current,
+    points,
+    verdict,
+    before,
+    first,
+):
+    """Walks a batch in order and moves its streams. Returns the number of points written.
+
+    In: ``rows int32[n]`` (-1: no stream), the batch's columns, the policies. In and out: the stream table's
+    ``known``, ``last_ts``, ``point``, ``carried``; ``current int32[capacity]`` is scratch, UNTOUCHED before
+    and after. Out: ``points float64[>= 2n, d]`` gets the n values to match (NaN where there is none), then the
+    earlier point of each stream touched; ``verdict uint8[n]``; ``before int32[n]`` the point that the stream
+    was at (NOWHERE: none); ``first bool[n]`` the row begins a stream's life. O(n d).
+    """
+    n = len(rows)
+    dims = values.shape[1]
+    used = n
+    for i in range(n):
+        s = rows[i]
+        first[i] = False
+        before[i] = NOWHERE
+        for j in range(dims):
+            points[i, j] = np.nan
+        if s < 0:
+            verdict[i] = NOTHING
+            continue
+        if current[s] == UNTOUCHED:
+            current[s] = NOWHERE
+            if known[s]:
+                for j in range(dims):
+                    points[used, j] = point[s, j]
+                current[s] = used
+                used += 1
+        if removal[i]:
+            verdict[i] = NOTHING
+            if known[s]:
+                verdict[i] = REMOVES
+                before[i] = current[s]
+                current[s] = NOWHERE
+                known[s] = False
+                last_ts[s] = NO_TIME
+                for j in range(dims):
+                    carried[s, j] = -np.inf
+            continue
+        is_late = known[s] and timed[i] and ts[i] < last_ts[s]
+        if is_late and late_policy == LATE_REJECT:
+            verdict[i] = REJECTED
+            continue
+        for j in range(dims):
+            points[i, j] = values[i, j]
+        if is_late and late_policy == LATE_NO_BORDER:
+            verdict[i] = LATE
+            continue
+        verdict[i] = MOVES
+        first[i] = not known[s]
+        known[s] = True
+        if not is_late:
+            if carry:
+                for j in range(dims):
+                    if values[i, j] != -np.inf:
+                        carried[s, j] = values[i, j]
+                    points[i, j] = carried[s, j]
+            if timed[i]:
+                last_ts[s] = ts[i]
+        before[i] = current[s]
+        current[s] = i
+    for i in range(n):
+        s = rows[i]
+        if s >= 0 and current[s] != UNTOUCHED:
+            for j in range(dims):
+                point[s, j] = points[current[s], j] if current[s] >= 0 else np.nan
+            current[s] = UNTOUCHED
+    return used
+
+
+@kernel("int64(int64[::1], int32[::1], int32[::1], int32[::1], int32[::1], int32[::1], boolean[::1])")
+def differences(indptr, slots, before, after, out_pairs, out_slots, out_entered):  # type: ignore[no-untyped-def]
+    """Merges the hits of pairs of points and keeps what only one of the two has.
+
+    ``indptr int64[m + 1]`` and ``slots`` are hits by point, ascending; pair i goes from point ``before[i]`` to
+    ``after[i]`` (NOWHERE: no hits). Out: pair, slot and direction of each difference, ascending by (pair,
+    slot), at most ``len(out_slots)`` of them. Returns how many there are. O(hits of both).
+    """
+    found = 0
+    room = len(out_slots)
+    for i in range(len(before)):
+        a, a_end, b, b_end = 0, 0, 0, 0
+        if before[i] >= 0:
+            a, a_end = indptr[before[i]], indptr[before[i] + 1]
+        if after[i] >= 0:
+            b, b_end = indptr[after[i]], indptr[after[i] + 1]
+        while a < a_end or b < b_end:
+            if a < a_end and b < b_end and slots[a] == slots[b]:
+                a += 1
+                b += 1
+                continue
+            left = b >= b_end or (a < a_end and slots[a] < slots[b])
+            if found < room:
+                out_pairs[found] = i
+                out_slots[found] = slots[a] if left else slots[b]
+                out_entered[found] = not left
+            found += 1
+            if left:
+                a += 1
+            else:
+                b += 1
+    return found
+
+
+@kernel("void(int32[::1], int64[::1], uint8[::1], int64[::1], int64[::1])")
+def number(rows, counts, verdict, seq, out_seq):  # type: ignore[no-untyped-def]
+    """Gives each record its number in the life of its stream.
+
+    Row i of the batch has ``counts[i]`` records, in order; a removal ends the life after its own. In and out:
+    ``seq int64[capacity]`` of the stream table. Out: ``out_seq int64[r]``. O(n + r).
+    """
+    r = 0
+    for i in range(len(rows)):
+        s = rows[i]
+        for _ in range(counts[i]):
+            seq[s] += 1
+            out_seq[r] = seq[s]
+            r += 1
+        if verdict[i] == REMOVES:
+            seq[s] = 0

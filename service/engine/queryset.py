@@ -1,0 +1,171 @@
+"""The queries of one source, in the form that matching needs: boxes in an index, columns by slot.
+
+A slot is the dense number of an enabled or disabled query of the source. Only enabled queries lie in the
+index. A slot that is given up stays reserved until ``recycle``, so that effects which name it can still be
+turned into ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.engine.categories import Dictionary
+from service.index.brute import BruteForce
+from service.index.protocol import Bounds, BoxIndex, Slots
+from service.model import AttributeType, Initial, Interval, Kind, Query, Region, Source
+
+KIND_BIT: Mapping[Kind, int] = {Kind.MATCH: 1, Kind.ENTER: 2, Kind.LEAVE: 4, Kind.CROSS: 8}
+
+IndexFactory = Callable[[int], BoxIndex]
+
+
+class QuerySet:
+    """Queries of one source by slot; see the module. ``names[slot]`` is the id, "" for a free slot."""
+
+    def __init__(self, source: Source, dictionaries: Mapping[str, Dictionary], make_index: IndexFactory) -> None:
+        self.source = source
+        self.attributes = tuple(source.attributes)
+        self.dictionaries = dictionaries
+        self.index = make_index(len(self.attributes))
+        self._make_index = make_index
+        self.names: list[str] = []
+        self.slot_of: dict[str, int] = {}
+        self.queries: list[Query | None] = []
+        self.kinds: NDArray[np.uint8] = np.zeros(16, dtype=np.uint8)
+        self.remembers: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
+        self._ignores: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
+        self.projections: list[tuple[str, ...]] = []
+        self._free: list[int] = []
+        self._given_up: list[int] = []
+
+    def ignores(self, slots: Slots) -> NDArray[np.bool_]:
+        return self._ignores[slots]
+
+    def boxes(self, region: Region) -> tuple[Bounds, Bounds]:
+        """A region as boxes over the source's attributes, ``float64[n, d]`` twice. Unconstrained: -inf..inf."""
+        rows: list[tuple[Interval, ...]] = []
+        free = [Interval(-np.inf, np.inf)]
+        for conjunct in region.conjuncts:
+            axes: list[Sequence[Interval]] = []
+            for name in self.attributes:
+                bound = conjunct.get(name)
+                if bound is None:
+                    axes.append(free)
+                elif isinstance(bound, Interval):
+                    axes.append([bound])
+                else:
+                    axes.append(self.dictionaries[name].intervals(bound))
+            rows.extend(product(*axes))
+        flat = np.array(rows, dtype=np.float64).reshape(len(rows), len(self.attributes), 2)
+        return np.ascontiguousarray(flat[:, :, 0]), np.ascontiguousarray(flat[:, :, 1])
+
+    def put(self, queries: Sequence[Query]) -> Slots:
+        """Registers or replaces queries (each id once) and returns their slots. One index update for all."""
+        slots = [self._reserve(query.id) for query in queries]
+        moved = [
+            slot for slot, query in zip(slots, queries, strict=True) if self._region(slot) != _region_of(query)
+        ]
+        gone = [slot for slot in moved if self._region(slot) is not None]
+        if gone:
+            self.index.remove(np.array(gone, dtype=np.int32))
+        for slot, query in zip(slots, queries, strict=True):
+            self.queries[slot] = query
+            self.kinds[slot] = sum(KIND_BIT[kind] for kind in query.on)
+            self._ignores[slot] = query.initial is Initial.IGNORE
+            self.remembers[slot] |= self._ignores[slot]
+            self.projections[slot] = query.select
+        self._index([slot for slot in moved if self._region(slot) is not None])
+        return np.array(slots, dtype=np.int32)
+
+    def drop(self, ids: Sequence[str]) -> Slots:
+        """Takes queries out; their slots stay readable until ``recycle``."""
+        slots = [self.slot_of.pop(id) for id in ids]
+        indexed = [slot for slot in slots if self._region(slot) is not None]
+        if indexed:
+            self.index.remove(np.array(indexed, dtype=np.int32))
+        for slot in slots:
+            self.queries[slot] = None
+        self._given_up.extend(slots)
+        return np.array(slots, dtype=np.int32)
+
+    def recycle(self) -> None:
+        """Frees the slots given up since the last call: effects that name them have been written."""
+        for slot in self._given_up:
+            self.names[slot] = ""
+            self.remembers[slot] = False
+        self._free.extend(reversed(self._given_up))
+        self._given_up.clear()
+
+    def respecify(self, source: Source, dictionaries: Mapping[str, Dictionary]) -> None:
+        """Takes on another version of the source. New attributes are new, unconstrained dimensions."""
+        grown = tuple(source.attributes) != self.attributes
+        self.source = source
+        self.dictionaries = dictionaries
+        self.attributes = tuple(source.attributes)
+        if grown:
+            self.index = self._make_index(len(self.attributes))
+            self._index([slot for slot in range(len(self.queries)) if self._region(slot) is not None])
+
+    def ids(self, slots: Slots) -> list[str]:
+        names = self.names
+        return [names[slot] for slot in slots.tolist()]
+
+    def _region(self, slot: int) -> Region | None:
+        """What the index holds of a slot."""
+        return _region_of(self.queries[slot])
+
+    def _index(self, slots: list[int]) -> None:
+        if not slots:
+            return
+        owners: list[NDArray[np.int32]] = []
+        lows: list[Bounds] = []
+        highs: list[Bounds] = []
+        for slot in slots:
+            query = self.queries[slot]
+            assert query is not None
+            lo, hi = self.boxes(query.region)
+            owners.append(np.full(len(lo), slot, dtype=np.int32))
+            lows.append(lo)
+            highs.append(hi)
+        self.index.insert(np.concatenate(owners), np.concatenate(lows), np.concatenate(highs))
+
+    def _reserve(self, id: str) -> int:
+        slot = self.slot_of.get(id)
+        if slot is not None:
+            return slot
+        if self._free:
+            slot = self._free.pop()
+            self.names[slot] = id
+        else:
+            slot = len(self.names)
+            self.names.append(id)
+            self.queries.append(None)
+            self.projections.append(())
+            if slot >= len(self.kinds):
+                self.kinds = np.concatenate([self.kinds, np.zeros_like(self.kinds)])
+                self.remembers = np.concatenate([self.remembers, np.zeros_like(self.remembers)])
+                self._ignores = np.concatenate([self._ignores, np.zeros_like(self._ignores)])
+        self.slot_of[id] = slot
+        return slot
+
+
+def _region_of(query: Query | None) -> Region | None:
+    return query.region if query is not None and query.enabled else None
+
+
+def new_dictionaries(source: Source, old: Mapping[str, Dictionary] | None = None) -> dict[str, Dictionary]:
+    """One dictionary a category attribute; those that exist are kept."""
+    old = old or {}
+    return {
+        name: old.get(name) or Dictionary()
+        for name, kind in source.attributes.items()
+        if kind is AttributeType.CATEGORY
+    }
+
+
+def brute_force(dims: int) -> BoxIndex:
+    return BruteForce(dims)

@@ -1,0 +1,191 @@
+"""The streams of one partition, in columns: what is remembered of each between events.
+
+A *row* of the table is one living stream. Rows are reused, but never between two commits, and they are kept
+across restarts, because the state log saves the table page by page (``state``).
+
+Invariants: ``point[row]`` is the value that decides membership (NaN for no stream, -inf for a missing
+attribute); ``carried[row]`` is the last known value of each attribute (used by ``missing: carry`` only);
+``seq[row]`` is the number of the last border record of this life; ``ignored`` holds no empty set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.index.protocol import Points, Rows, Slots
+from service.model import MISSING
+
+#: ``last_ts`` of a stream none of whose events had a time: every time is later.
+NO_TIME = np.iinfo(np.int64).min
+
+
+class PartitionTime:
+    """A partition's time: the largest ``ts`` seen plus the wall time since; the wall time before the first.
+
+    It never goes back.
+    """
+
+    __slots__ = ("largest_ts", "seen_at_ms")
+
+    def __init__(self, largest_ts: int | None = None, seen_at_ms: int = 0) -> None:
+        self.largest_ts = largest_ts
+        self.seen_at_ms = seen_at_ms
+
+    def at(self, now_ms: int) -> int:
+        if self.largest_ts is None:
+            return now_ms
+        return self.largest_ts + max(0, now_ms - self.seen_at_ms)
+
+    def see(self, ts: int, now_ms: int) -> None:
+        if self.largest_ts is None or ts > self.at(now_ms):
+            self.largest_ts = ts
+            self.seen_at_ms = now_ms
+
+
+class StreamTable:
+    """See the module. Capacity doubles; all columns have the same length."""
+
+    def __init__(self, dims: int) -> None:
+        self.time = PartitionTime()
+        self.row_of: dict[str, int] = {}
+        self.names: list[str] = []
+        self.ignored: dict[int, set[int]] = {}
+        self.known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self.last_ts: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.seq: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.point: Points = np.zeros((0, dims))
+        self.carried: Points = np.zeros((0, dims))
+        self.scratch: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+        self._free: list[int] = []
+        self._given_up: list[int] = []
+        self._dirty: list[Rows] = []
+        self._grow(16)
+
+    def __len__(self) -> int:
+        return len(self.row_of)
+
+    def rows(self, stream_ids: Sequence[str | None]) -> Rows:
+        """Rows of streams, ``int32[n]``; -1 for a stream that is not there (None always)."""
+        get = self.row_of.get
+        return np.array([get(id, -1) for id in stream_ids], dtype=np.int32)  # type: ignore[arg-type]
+
+    def add(self, stream_id: str) -> int:
+        """Reserves a row for a new stream: not yet known, nowhere."""
+        if self._free:
+            row = self._free.pop()
+        else:
+            row = len(self.names)
+            self.names.append("")
+            if row >= len(self.known):
+                self._grow(2 * len(self.known))
+        self.place(row, stream_id)
+        return row
+
+    def place(self, row: int, stream_id: str) -> None:
+        """Gives a free row to a stream."""
+        self.names[row] = stream_id
+        self.row_of[stream_id] = row
+        self.known[row] = False
+        self.last_ts[row] = NO_TIME
+        self.seq[row] = 0
+        self.point[row] = np.nan
+        self.carried[row] = MISSING
+
+    def give_up(self, rows: Iterable[int]) -> None:
+        """Forgets removed streams; their names stay readable until ``recycle``."""
+        for row in rows:
+            del self.row_of[self.names[row]]
+            self.ignored.pop(row, None)
+            self.known[row] = False
+            self.point[row] = np.nan
+            self._given_up.append(row)
+
+    def recycle(self) -> None:
+        """Frees the rows given up since the last call: what names them has been written."""
+        for row in self._given_up:
+            self.names[row] = ""
+        self._free.extend(reversed(self._given_up))
+        self._given_up.clear()
+
+    def ignores(self, rows: Rows, slots: Slots) -> NDArray[np.bool_]:
+        """Which (stream, query) pairs are ignored, ``bool[n]``."""
+        if not self.ignored:
+            return np.zeros(len(rows), dtype=np.bool_)
+        none: set[int] = set()
+        memory = self.ignored
+        pairs = zip(rows.tolist(), slots.tolist(), strict=True)
+        return np.array([slot in memory.get(row, none) for row, slot in pairs], dtype=np.bool_)
+
+    def remember(
+        self, rows: Rows, slots: Slots, before: NDArray[np.bool_], after: NDArray[np.bool_]
+    ) -> None:
+        """Takes over what has changed about which pairs are ignored."""
+        changed = np.flatnonzero(before != after)
+        for i in changed.tolist():
+            row, slot = int(rows[i]), int(slots[i])
+            if after[i]:
+                self.ignored.setdefault(row, set()).add(slot)
+                continue
+            self.ignored[row].discard(slot)
+            if not self.ignored[row]:
+                del self.ignored[row]
+        self.touch(rows[changed])
+
+    def touch(self, rows: Rows) -> None:
+        """Marks rows whose state must be saved with the next commit."""
+        if len(rows):
+            self._dirty.append(rows)
+
+    def take_dirty(self) -> Rows:
+        """The rows touched since the last call, ascending, each once."""
+        dirty = np.unique(np.concatenate(self._dirty)) if self._dirty else np.zeros(0, dtype=np.int32)
+        self._dirty.clear()
+        return dirty.astype(np.int32, copy=False)
+
+    def living(self) -> Rows:
+        """Rows of all living streams, ascending."""
+        return np.flatnonzero(self.known).astype(np.int32)
+
+    def reshape(self, kept: Sequence[int]) -> None:
+        """Rearranges the attributes: new column i is old column ``kept[i]``, or missing where that is -1."""
+        for name in ("point", "carried"):
+            old = getattr(self, name)
+            new = np.full((len(old), len(kept)), MISSING)
+            for column, place in enumerate(kept):
+                if place >= 0:
+                    new[:, column] = old[:, place]
+            setattr(self, name, new)
+        self.point[~self.known] = np.nan
+        self.touch(self.living())
+
+    def carry(self, on: bool) -> None:
+        """Begins or ends carrying: what is carried at first is the last value."""
+        living = self.living()
+        self.carried[living] = self.point[living] if on else MISSING
+        self.touch(living)
+
+    def extend_to(self, rows: int) -> None:
+        """Makes room for rows 0 to ``rows - 1``; used when the table is restored."""
+        while len(self.known) < rows:
+            self._grow(2 * len(self.known))
+        self.names.extend([""] * (rows - len(self.names)))
+
+    def finish_restore(self) -> None:
+        """Derives what the columns imply, once all rows have been restored."""
+        living = self.living().tolist()
+        self.row_of = {self.names[row]: row for row in living}
+        self.point[~self.known] = np.nan
+        self._free = [row for row in range(len(self.names) - 1, -1, -1) if not self.known[row]]
+
+    def _grow(self, capacity: int) -> None:
+        more = capacity - len(self.known)
+        dims = self.point.shape[1]
+        self.known = np.concatenate([self.known, np.zeros(more, dtype=np.bool_)])
+        self.last_ts = np.concatenate([self.last_ts, np.full(more, NO_TIME, dtype=np.int64)])
+        self.seq = np.concatenate([self.seq, np.zeros(more, dtype=np.int64)])
+        self.point = np.concatenate([self.point, np.full((more, dims), np.nan)])
+        self.carried = np.concatenate([self.carried, np.full((more, dims), MISSING)])
+        self.scratch = np.concatenate([self.scratch, np.full(more, -2, dtype=np.int32)])

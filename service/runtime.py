@@ -1,0 +1,258 @@
+"""The runtime: the worker on a thread of its own, and the bounded queue that leads to it.
+
+Invariants: one thread owns engine and log; everybody else hands it requests and gets futures. The queue is
+bounded: when it is full the caller hears ``Busy`` at once. While the log is away the worker pauses and tries
+again, nothing is dropped; when another worker has taken over it starts afresh from the log; anything else ends
+it, and ``failure`` says what it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import NamedTuple, TypeVar
+
+from service.engine.commands import Command, Outcome
+from service.engine.engine import Engine, EngineLimits
+from service.language import Limits
+from service.log.port import Log, LogFenced, LogUnavailable, Message, Output, Record
+from service.metrics import Metrics
+from service.model import Reason, Refusal
+from service.settings import Settings
+from service.worker import CommandRequest, Delivery, Worker
+
+logger = logging.getLogger("rangewatch")
+
+T = TypeVar("T")
+
+IDLE_POLL_S = 0.25
+RETRY_S = 0.5
+LAG_EVERY_S = 5.0
+
+
+class Busy(Exception):
+    """The queue to the worker is full; try again in a moment."""
+
+
+class NotRunning(Exception):
+    """The worker has stopped or could not start; the service must be looked after."""
+
+
+class Receipt(NamedTuple):
+    """Where messages lie in the log, (partition, offset) each; with ``wait``, what they caused, in order."""
+
+    positions: list[tuple[int, int]]
+    outputs: list[Output] | None
+    refused: int | None
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class _Question(NamedTuple):
+    ask: Callable[[], None]
+    failed: Callable[[BaseException], None]
+
+
+class Runtime:
+    """See the module. Every method may be called from any thread."""
+
+    def __init__(
+        self, log: Log, settings: Settings, metrics: Metrics, *, clock: Callable[[], int] = wall_ms
+    ) -> None:
+        self._log = log
+        self._metrics = metrics
+        self._queue: queue.Queue[CommandRequest | Delivery | _Question] = queue.Queue(settings.queue_size)
+        self._stopping = threading.Event()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
+        self.failure: BaseException | None = None
+        limits = Limits(disjuncts=settings.max_disjuncts)
+        engine_limits = EngineLimits(settings.max_streams, settings.max_ids_per_record, settings.max_queries)
+        self._worker = Worker(
+            log,
+            lambda: Engine(limits=limits, engine_limits=engine_limits),
+            metrics,
+            clock=clock,
+            max_message_bytes=settings.max_message_bytes,
+            max_batch_events=settings.max_batch_events,
+        )
+
+    def start(self) -> None:
+        """Starts the worker and returns at once; ``ready`` says when it has caught up."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Ends the worker after its current step, leaves the group and raises what it had died of, if so."""
+        self._stopping.set()
+        self._log.wake()
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            raise TimeoutError(f"the worker has not stopped within {timeout_s} s")
+        if self.failure is not None:
+            raise self.failure
+
+    @property
+    def ready(self) -> bool:
+        """Whether the query set and the state have caught up and the worker is at work."""
+        return self._ready.is_set() and self.failure is None
+
+    # ---- what others may ask
+
+    def command(self, commands: Sequence[Command], *, atomic: bool) -> Future[list[Outcome | Refusal | None]]:
+        """Judges and applies commands; done when the changes hold. See ``worker.CommandRequest``."""
+        future: Future[list[Outcome | Refusal | None]] = Future()
+        self._put(
+            CommandRequest(commands, atomic, lambda one: future.set_result(one.results), future.set_exception)
+        )
+        return future
+
+    def send(self, source: str, messages: Sequence[Message], *, wait: bool) -> Future[Receipt]:
+        """Appends messages to the topic of a source. ``wait``: done when they are processed and committed.
+
+        Raises Refusal (in the future) for an unknown source."""
+        future: Future[Receipt] = Future()
+        topic = self._topic(source)
+        if topic is None:
+            future.set_exception(Refusal(Reason.UNKNOWN_SOURCE, "source", f"there is no source {source!r}"))
+        elif wait:
+            self._put(
+                Delivery(
+                    topic,
+                    messages,
+                    lambda one: future.set_result(Receipt(one.positions, one.outputs, one.refused)),
+                    future.set_exception,
+                )
+            )
+        else:
+            try:
+                future.set_result(Receipt(self._log.append_events(topic, messages), None, None))
+            except Exception as error:
+                future.set_exception(error)
+        return future
+
+    def remove_stream(self, source: str, stream_id: str) -> Future[bool]:
+        """Removes a stream by a tombstone; False if it was not there."""
+        future: Future[bool] = Future()
+        topic = self._topic(source)
+        if topic is None:
+            future.set_exception(Refusal(Reason.UNKNOWN_SOURCE, "source", f"there is no source {source!r}"))
+        else:
+            tombstone = Message(stream_id.encode(), None)
+            self._put(
+                Delivery(topic, [tombstone], lambda one: future.set_result(one.removed), future.set_exception)
+            )
+        return future
+
+    def ask(self, question: Callable[[Engine], T]) -> Future[T]:
+        """Answers a question from the engine, between two steps, by the worker's thread."""
+        future: Future[T] = Future()
+
+        def answer() -> None:
+            try:
+                future.set_result(question(self._worker.engine))
+            except Exception as error:
+                future.set_exception(error)
+
+        self._put(_Question(answer, future.set_exception))
+        return future
+
+    def read(self, topic: str, after: int, limit: int) -> tuple[list[Record], int]:
+        """Records of an output topic; see ``log.port.Log.read``."""
+        return self._log.read(topic, after=after, limit=limit)
+
+    def partitions(self, source: str) -> int:
+        """How many partitions the topic of a source has. Raises Refusal for an unknown source."""
+        topic = self._topic(source)
+        if topic is None:
+            raise Refusal(Reason.UNKNOWN_SOURCE, "source", f"there is no source {source!r}")
+        return self._log.partitions(topic)
+
+    def _topic(self, source: str) -> str | None:
+        known = self._worker.engine.catalog.sources.get(source)
+        return known.topic if known else None
+
+    def _put(self, request: CommandRequest | Delivery | _Question) -> None:
+        if self.failure is not None or self._stopping.is_set():
+            raise NotRunning("the worker is not running") from self.failure
+        try:
+            self._queue.put_nowait(request)
+        except queue.Full:
+            raise Busy("too many requests wait for the worker") from None
+        self._log.wake()
+
+    # ---- the worker's thread
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                try:
+                    self._open()
+                    self._turn()
+                except LogFenced as fenced:
+                    logger.warning("another worker has taken over (%s); starting afresh from the log", fenced)
+                    self._ready.clear()
+                    self._worker.close()
+        except BaseException as error:
+            logger.exception("the worker has stopped")
+            self.failure = error
+        finally:
+            self._ready.clear()
+            self._metrics.ready(False)
+            self._worker.close()
+            self._refuse_the_rest()
+
+    def _open(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                return self._worker.open()
+            except LogUnavailable as away:
+                self._pause(away)
+                self._worker.close()
+
+    def _turn(self) -> None:
+        lag_at = time.monotonic()
+        while not self._stopping.is_set():
+            try:
+                busy = not self._queue.empty()
+                self._worker.step(self._waiting(), timeout_s=0.0 if busy else IDLE_POLL_S)
+                if not self._ready.is_set() and self._worker.ready:
+                    self._ready.set()
+                    self._metrics.ready(True)
+                if time.monotonic() >= lag_at:
+                    self._worker.measure_lag()
+                    lag_at = time.monotonic() + LAG_EVERY_S
+            except LogUnavailable as away:
+                self._pause(away)
+
+    def _waiting(self) -> list[CommandRequest | Delivery]:
+        """Takes what waits in the queue; questions are answered on the spot."""
+        requests: list[CommandRequest | Delivery] = []
+        for _ in range(self._queue.qsize()):
+            try:
+                request = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if isinstance(request, _Question):
+                request.ask()
+            else:
+                requests.append(request)
+        return requests
+
+    def _pause(self, away: LogUnavailable) -> None:
+        logger.warning("the log is not available (%s); trying again", away)
+        self._stopping.wait(RETRY_S)
+
+    def _refuse_the_rest(self) -> None:
+        error = NotRunning("the worker has stopped")
+        self._worker.abandon(error)
+        while True:
+            try:
+                self._queue.get_nowait().failed(error)
+            except queue.Empty:
+                return

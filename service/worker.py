@@ -1,0 +1,462 @@
+"""The worker: the loop that turns log into log. One thread, no locks, one commit a step.
+
+A step takes the requests that wait, polls the log, applies commands, then events, and commits outputs, state
+and positions in one transaction. Only then is anybody told. If the worker dies anywhere, the next one starts
+from the last commit and nothing that was not committed has happened.
+
+Catching up: the catalog is replayed from the command log. A partition whose position has seen fewer commands
+than the catalog (a crash between a command and its effects, a partition that was elsewhere) first gets what
+its streams missed, from a second engine that is replayed to just that position, in a commit of its own.
+
+Not for: threads, futures, HTTP (``runtime``); deciding anything about queries or streams (``engine``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from service import wire
+from service.decode import Decoder
+from service.engine.catalog import Prepared
+from service.engine.commands import Command, Outcome, Registered
+from service.engine.effects import EventEffects, Task
+from service.engine.engine import Engine
+from service.log.port import (
+    Assignment,
+    Chunk,
+    Commit,
+    Log,
+    LogError,
+    LogFenced,
+    LogUnavailable,
+    Message,
+    Output,
+    Polled,
+    Position,
+    Record,
+    StateRecord,
+    TopicPartition,
+)
+from service.metrics import Metrics
+from service.model import Query, Refusal, Source
+from service.wire import Encoder, Written
+
+#: How many entries of the command log are applied at a time when it is replayed.
+REPLAY_ENTRIES = 10_000
+
+Told = Callable[[], None]
+
+
+@dataclass(slots=True)
+class CommandRequest:
+    """Commands to judge and write. ``results`` is filled when the last of them holds, then ``done`` is called.
+
+    ``atomic``: one refusal refuses all; ``results`` then has the refusals at their places and None elsewhere.
+    """
+
+    commands: Sequence[Command]
+    atomic: bool
+    done: Callable[[CommandRequest], None]
+    failed: Callable[[BaseException], None]
+    results: list[Outcome | Refusal | None] = field(default_factory=list)
+    open: int = 0
+
+
+@dataclass(slots=True)
+class Delivery:
+    """Messages that somebody waits for: ``done`` is called after the commit of the last of them.
+
+    ``outputs`` is what they caused, in order; ``removed`` whether a tombstone among them removed a stream.
+    """
+
+    topic: str
+    messages: Sequence[Message]
+    done: Callable[[Delivery], None]
+    failed: Callable[[BaseException], None]
+    positions: list[tuple[int, int]] = field(default_factory=list)
+    outputs: list[Output] = field(default_factory=list)
+    refused: int = 0
+    removed: bool = False
+    open: int = 0
+
+
+@dataclass(slots=True)
+class _Step:
+    """What one step will commit, and whom it tells afterwards."""
+
+    outputs: list[Output] = field(default_factory=list)
+    moved: set[Task] = field(default_factory=set)
+    tell: list[Told] = field(default_factory=list)
+    commit: Commit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Codec:
+    """How a source's bytes are read and its records written; made anew when the source changes."""
+
+    source: Source
+    decoder: Decoder
+    encoder: Encoder
+
+
+class _OpenCommand(NamedTuple):
+    request: CommandRequest
+    place: int
+    prepared: Prepared
+
+
+class Worker:
+    """See the module. ``make_engine`` gives a fresh engine: one for the catalog, one for each catching up."""
+
+    def __init__(
+        self,
+        log: Log,
+        make_engine: Callable[[], Engine],
+        metrics: Metrics,
+        *,
+        clock: Callable[[], int],
+        max_message_bytes: int,
+        max_batch_events: int,
+    ) -> None:
+        self._log = log
+        self._make_engine = make_engine
+        self._metrics = metrics
+        self._clock = clock
+        self._max_message_bytes = max_message_bytes
+        self._max_batch_events = max_batch_events
+        self._forget()
+
+    def _forget(self) -> None:
+        self.engine = self._make_engine()
+        self.positions: dict[Task, int] = {}
+        self._pending: _Step | None = None
+        self._topics: frozenset[str] = frozenset()
+        self._waiting: set[Task] = set()
+        self._codecs: dict[str, _Codec] = {}
+        self._next_command = 0
+        self._requests: deque[CommandRequest] = deque()
+        self._open_commands: dict[int, _OpenCommand] = {}
+        self._deliveries: dict[Task, dict[int, Delivery]] = {}
+
+    # ---- starting
+
+    def open(self) -> None:
+        """Opens the log and replays the command log; the partitions come with the first steps."""
+        self.abandon(LogFenced("the worker starts afresh; ask again"))
+        self._forget()
+        self._log.open()
+        self._replay(self.engine, self._log.end_of_commands())
+        self._next_command = self.engine.catalog.offset
+        self._log.seek_commands(self._next_command)
+        self._subscribe()
+        self._count_queries()
+
+    def close(self) -> None:
+        self._log.close()
+
+    def abandon(self, error: BaseException) -> None:
+        """Tells everybody who still waits that nothing will come."""
+        waiting: list[CommandRequest | Delivery] = [*self._requests]
+        waiting += [opened.request for opened in self._open_commands.values()]
+        waiting += [delivery for by_offset in self._deliveries.values() for delivery in by_offset.values()]
+        for request in {id(request): request for request in waiting}.values():
+            request.failed(error)
+        self._requests.clear()
+        self._open_commands.clear()
+        self._deliveries.clear()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the query set and the state of every partition of this worker have caught up."""
+        return not self._waiting and self._log.settled and self._caught_up()
+
+    def _caught_up(self) -> bool:
+        return self._next_command >= self._log.end_of_commands()
+
+    def _replay(self, engine: Engine, end: int) -> None:
+        """Brings the catalog of an engine without partitions to a command offset."""
+        now = self._clock()
+        for entries in _batched(self._entries(engine.catalog.offset, end), REPLAY_ENTRIES):
+            engine.command(entries, now)
+
+    def _entries(self, start: int, end: int) -> Iterator[tuple[int, Any]]:
+        return ((record.offset, wire.command_body(record.value)) for record in self._log.commands(start, end))
+
+    def _subscribe(self) -> None:
+        topics = frozenset(self.engine.source_of_topic)
+        if topics != self._topics:
+            self._log.subscribe(sorted(topics))
+            self._topics = topics
+
+    # ---- partitions
+
+    def _assign(self, assignment: Assignment) -> None:
+        for partition in assignment.lost:
+            task = Task(*partition)
+            self.engine.release(task)
+            self.positions.pop(task, None)
+            self._waiting.discard(task)
+            self._metrics.forget_partition(*task)
+            for delivery in self._deliveries.pop(task, {}).values():
+                delivery.failed(LogFenced(f"partition {task} has moved to another worker"))
+        self._waiting.update(Task(*partition) for partition in assignment.gained)
+        for task in sorted(self._waiting):
+            self._take(task)
+
+    def _take(self, task: Task) -> None:
+        """Takes a partition on as soon as the catalog is not behind it."""
+        partition = TopicPartition(*task)
+        offset = self.engine.catalog.offset
+        position = self._log.position(partition)
+        if position is not None and position.command > offset:
+            return
+        if position is not None and position.command < offset:
+            self._make_up(task, position, offset)
+        records = self._log.restore(partition) if position is not None else ()
+        self.engine.assign(task, ((record.key, record.value or b"") for record in records))
+        self.positions[task] = self._log.start(partition, position.event if position else None)
+        self._waiting.discard(task)
+        self._metrics.streams(task.topic, task.partition, self._source(task).name, len(self.engine.tables[task]))
+
+    def _make_up(self, task: Task, position: Position, offset: int) -> None:
+        """Commits what the streams of a partition missed of the command log, from its position on."""
+        partition = TopicPartition(*task)
+        engine = self._make_engine()
+        self._replay(engine, position.command)
+        engine.assign(task, ((record.key, record.value or b"") for record in self._log.restore(partition)))
+        now = self._clock()
+        for entries in _batched(self._entries(position.command, offset), REPLAY_ENTRIES):
+            written: list[Written] = []
+            for effects in engine.command(entries, now):
+                encoder = Encoder(engine.queries_of(task), max_ids=engine.limits.ids)
+                written += encoder.commands(effects, engine.tables[task])
+            self._log.commit(
+                Commit(
+                    outputs=[one.output for one in written],
+                    state={partition: [StateRecord(*record) for record in engine.state_records(task)]},
+                    positions={partition: Position(position.event, entries[-1][0] + 1)},
+                )
+            )
+
+    def _source(self, task: Task) -> Source:
+        return self.engine.queries_of(task).source
+
+    # ---- a step
+
+    def step(self, requests: Iterable[CommandRequest | Delivery], *, timeout_s: float) -> None:
+        """One turn of the loop. Raises LogUnavailable where calling again later is all that is needed (what
+        was polled is kept and committed then), LogFenced where the worker must be opened anew."""
+        for request in requests:
+            self._accept(request)
+        if self._pending is None:
+            self._judge_requests()
+            polled = self._log.poll(timeout_s=timeout_s, max_records=self._max_batch_events)
+            try:
+                self._pending = self._take_in(polled)
+            except LogUnavailable as away:  # what was polled would be skipped by the next poll
+                raise LogFenced(f"the log went away in the middle of a step ({away})") from away
+        self._finish(self._pending)
+        self._pending = None
+
+    def _take_in(self, polled: Polled) -> _Step:
+        step = _Step()
+        self._assign(polled.assignment)
+        self._next_command = polled.next_command
+        self._apply_commands(polled.commands, step)
+        for chunk in polled.chunks:
+            if Task(*chunk.partition) in self.engine.tables:
+                self._apply_events(chunk, step)
+        return step
+
+    def _accept(self, request: CommandRequest | Delivery) -> None:
+        if isinstance(request, CommandRequest):
+            self._requests.append(request)
+            return
+        try:
+            request.positions = self._log.append_events(request.topic, request.messages)
+        except LogError as error:
+            request.failed(error)
+            return
+        request.open = len(request.positions)
+        for partition, offset in request.positions:
+            self._deliveries.setdefault(Task(request.topic, partition), {})[offset] = request
+        if not request.open:
+            request.done(request)
+
+    def _judge_requests(self) -> None:
+        """Writes the commands that wait, once the catalog has seen all there are."""
+        while self._requests and self._caught_up():
+            self._judge(self._requests.popleft())
+
+    def _judge(self, request: CommandRequest) -> None:
+        now = self._clock()
+        draft = self.engine.draft(now)
+        prepared: list[Prepared | Refusal] = []
+        for command in request.commands:
+            try:
+                prepared.append(draft.prepare(command))
+            except Refusal as refusal:
+                prepared.append(refusal)
+        refused = [one if isinstance(one, Refusal) else None for one in prepared]
+        request.results = list(refused)
+        for command, refusal in zip(request.commands, refused, strict=True):
+            self._metrics.command(type(command).__name__, "refused" if refusal else "accepted")
+        if request.atomic and any(refused):
+            request.done(request)
+            return
+        writing = [(place, one) for place, one in enumerate(prepared) if isinstance(one, Prepared) and one.entry]
+        messages = [wire.command_message(one.entry, at_ms=now) for _, one in writing if one.entry]
+        try:
+            offsets = self._log.append_commands(messages) if messages else []
+        except LogError as error:
+            request.failed(error)
+            return
+        for offset, (place, one) in zip(offsets, writing, strict=True):
+            self._open_commands[offset] = _OpenCommand(request, place, one)
+        request.open = len(offsets)
+        for place, other in enumerate(prepared):
+            if isinstance(other, Prepared) and other.entry is None:
+                request.results[place] = self._unchanged(other)
+        if not request.open:
+            request.done(request)
+
+    def _unchanged(self, prepared: Prepared) -> Outcome:
+        catalog = self.engine.catalog
+        subject = prepared.subject
+        if isinstance(subject, Source):
+            return Outcome("unchanged", subject, catalog.source_versions.get(subject.name, -1), self._active_from())
+        assert subject is not None
+        registered = catalog.queries.get(subject.id) or Registered(subject, -1)
+        return Outcome("unchanged", registered, registered.version, self._active_from())
+
+    def _active_from(self) -> dict[tuple[str, int], int]:
+        return {tuple(task): position for task, position in self.positions.items()}  # type: ignore[misc]
+
+    def _apply_commands(self, records: Sequence[Record], step: _Step) -> None:
+        if not records:
+            return
+        entries = [(record.offset, wire.command_body(record.value)) for record in records]
+        for effects in self.engine.command(entries, self._clock()):
+            task = effects.task
+            written = self._codec(task).encoder.commands(effects, self.engine.tables[task])
+            step.outputs += [one.output for one in written]
+            self._metrics.borders(self._source(task).name, effects.borders.entered)
+        step.moved |= self.engine.tables.keys()
+        self._subscribe()
+        self._count_queries()
+        active_from = self._active_from()
+        for record in records:
+            opened = self._open_commands.pop(record.offset, None)
+            if opened is not None:
+                request, place, prepared = opened
+                request.results[place] = _outcome(prepared, record.offset, active_from)
+                request.open -= 1
+                if not request.open:
+                    step.tell.append(partial(request.done, request))
+
+    def _apply_events(self, chunk: Chunk, step: _Step) -> None:
+        task = Task(*chunk.partition)
+        codec = self._codec(task)
+        decoded = codec.decoder.decode(chunk.records)
+        started = perf_counter()
+        effects = self.engine.apply(task, decoded.batch, self._clock())
+        match_seconds = perf_counter() - started
+        effects = effects._replace(refused=[*decoded.refused, *effects.refused])
+        written = codec.encoder.events(effects, decoded.originals)
+        step.outputs += [one.output for one in written]
+        step.moved.add(task)
+        self.positions[task] = chunk.next_offset
+        self._metrics.batch(
+            codec.source.name,
+            events=decoded.events,
+            refused=Counter(one.reason for one in effects.refused),
+            late=int(effects.late.sum()),
+            matches=len(effects.matches.rows),
+            match_seconds=match_seconds,
+        )
+        self._metrics.borders(codec.source.name, effects.borders.entered)
+        self._metrics.streams(task.topic, task.partition, codec.source.name, len(self.engine.tables[task]))
+        if self._deliveries.get(task):
+            self._deliver(task, chunk.next_offset, written, effects, step)
+
+    def _deliver(
+        self, task: Task, next_offset: int, written: Sequence[Written], effects: EventEffects, step: _Step
+    ) -> None:
+        waiting = self._deliveries[task]
+        for one in written:
+            delivery = waiting.get(one.offset)
+            if delivery is not None:
+                delivery.outputs.append(one.output)
+        for refused in effects.refused:
+            if refused.offset in waiting:
+                waiting[refused.offset].refused += 1
+        for offset in effects.batch.offsets[effects.removed].tolist():
+            if offset in waiting:
+                waiting[offset].removed = True
+        for offset in [offset for offset in waiting if offset < next_offset]:
+            delivery = waiting.pop(offset)
+            delivery.open -= 1
+            if not delivery.open:
+                step.tell.append(partial(delivery.done, delivery))
+
+    def _finish(self, step: _Step) -> None:
+        if step.moved:
+            if step.commit is None:
+                step.commit = self._commit_of(step)
+            started = perf_counter()
+            self._log.commit(step.commit)
+            self._metrics.commit(perf_counter() - started)
+        for tell in step.tell:
+            tell()
+
+    def _commit_of(self, step: _Step) -> Commit:
+        command = self.engine.catalog.offset
+        return Commit(
+            outputs=step.outputs,
+            state={
+                TopicPartition(*task): [StateRecord(*record) for record in self.engine.state_records(task)]
+                for task in sorted(step.moved)
+            },
+            positions={
+                TopicPartition(*task): Position(self.positions[task], command) for task in sorted(step.moved)
+            },
+        )
+
+    def _codec(self, task: Task) -> _Codec:
+        queries = self.engine.queries_of(task)
+        codec = self._codecs.get(queries.source.name)
+        if codec is None or codec.source is not queries.source:
+            decoder = Decoder(queries.source, queries.dictionaries, max_bytes=self._max_message_bytes)
+            encoder = Encoder(queries, max_ids=self.engine.limits.ids)
+            codec = self._codecs[queries.source.name] = _Codec(queries.source, decoder, encoder)
+        return codec
+
+    # ---- metrics
+
+    def _count_queries(self) -> None:
+        for name, queries in self.engine.sets.items():
+            active = len(queries.index)
+            self._metrics.queries(name, active=active, disabled=len(queries.slot_of) - active)
+
+    def measure_lag(self) -> None:
+        """Sets the lag of every partition; a round trip to the log."""
+        partitions = [TopicPartition(*task) for task in self.positions]
+        for partition, end in self._log.end_offsets(partitions).items():
+            self._metrics.lag(partition.topic, partition.partition, end - self.positions[Task(*partition)])
+
+
+def _outcome(prepared: Prepared, offset: int, active_from: Mapping[tuple[str, int], int]) -> Outcome:
+    subject = prepared.subject
+    answer = Registered(subject, offset) if isinstance(subject, Query) else subject
+    return Outcome(prepared.done, answer, offset, active_from)
+
+
+def _batched(entries: Iterator[tuple[int, Any]], size: int) -> Iterator[list[tuple[int, Any]]]:
+    while batch := list(islice(entries, size)):
+        yield batch

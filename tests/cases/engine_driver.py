@@ -1,0 +1,164 @@
+"""The engine without runtime, log or HTTP: the smallest host that commits and restarts.
+
+The host keeps what a log would keep: messages, command entries, state records, outputs and one position; what
+was not committed is forgotten by ``crash``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from service import wire
+from service.decode import Decoder
+from service.engine.commands import Command, DeleteQuery, PatchQuery, PutQuery, PutSource
+from service.engine.effects import Task
+from service.engine.engine import Engine, EngineLimits
+from service.language import load_json
+from service.log.port import Record
+from service.model import Reason, Refusal
+from service.wire import Encoder
+
+STATUS = {Reason.EXISTS: 409, Reason.UNKNOWN_ID: 404, Reason.CHANGED: 412, Reason.IN_USE: 409}
+
+
+class EngineDriver:
+    def __init__(self, limits: EngineLimits | None = None) -> None:
+        self._limits = limits
+        self._messages: dict[Task, list[Record]] = {}
+        self._next_offset: dict[Task, int] = {}
+        self._entries: list[Any] = []
+        self._state: dict[Task, dict[bytes, bytes]] = {}
+        self._done: dict[Task, int] = {}
+        self._outputs: list[tuple[str, bytes | None, bytes]] = []
+        self._now = 0
+        self._armed = False
+        self.engine = Engine(engine_limits=limits)
+
+    # ---- what a case does
+
+    def source(self, name: str, body: dict[str, Any]) -> None:
+        assert self._run(PutSource(name, body))[0] == 200
+        task = self._task(name)
+        self._messages[task] = []
+        self._next_offset[task] = self._done[task] = 0
+        self._state[task] = {}
+        self.engine.assign(task, ())
+
+    def command(self, op: str, step: dict[str, Any]) -> tuple[int, str | None, int | None]:
+        match op:
+            case "register":
+                return self._run(PutQuery(None, step["query"], create_only=True))
+            case "put":
+                return self._run(PutQuery(step["query"]["id"], step["query"]))
+            case "patch":
+                return self._run(PatchQuery(step["id"], step["set"]))
+            case _:
+                return self._run(DeleteQuery(step["id"]))
+
+    def raw_query(self, body: bytes) -> tuple[int, str | None, int | None]:
+        try:
+            parsed = load_json(body)
+        except Refusal as refusal:
+            return 422, refusal.reason, None
+        return self._run(PutQuery(None, parsed, create_only=True))
+
+    def bulk(self, queries: list[dict[str, Any]]) -> tuple[int, list[int]]:
+        draft = self.engine.draft(self._now)
+        entries = [draft.prepare(PutQuery(None, query)).entry for query in queries]
+        first = len(self._entries)
+        self._entries += [wire.command_body(wire.command_message(e, at_ms=self._now).value) for e in entries if e]
+        numbered = list(enumerate(self._entries))[first:]
+        self._apply(numbered)
+        return 200, [offset for offset, _ in numbered]
+
+    def delete_stream(self, source: str, stream_id: str) -> tuple[int, str | None]:
+        known = self.engine.stream(source, stream_id) is not None
+        self._append(self._task(source), stream_id.encode(), None)
+        self.flush()
+        return (204, None) if known else (404, Reason.UNKNOWN_ID)
+
+    def send(self, source: str, key: bytes | None, value: bytes | None) -> tuple[str, int]:
+        task = self._task(source)
+        return task.topic, self._append(task, key, value)
+
+    def skip_offsets(self, source: str, upto: int) -> None:
+        self._next_offset[self._task(source)] = upto
+
+    def send_aborted(self, source: str, key: bytes | None, value: bytes) -> None:
+        self._next_offset[self._task(source)] += 2  # the record and the abort marker
+
+    def flush(self) -> None:
+        """Processes and commits what was sent and not yet processed."""
+        for task, messages in self._messages.items():
+            fresh = [record for record in messages if record.offset >= self._done[task]]
+            if not fresh:
+                continue
+            queries = self.engine.queries_of(task)
+            decoded = Decoder(queries.source, queries.dictionaries, max_bytes=1 << 20).decode(fresh)
+            effects = self.engine.apply(task, decoded.batch, self._now)
+            effects = effects._replace(refused=[*decoded.refused, *effects.refused])
+            encoder = Encoder(queries, max_ids=self.engine.limits.ids)
+            written = encoder.events(effects, decoded.originals)
+            if not self._armed:
+                self._outputs += [tuple(one.output) for one in written]
+                self._state[task].update(self.engine.state_records(task))
+                self._done[task] = fresh[-1].offset + 1
+
+    def clock(self, now_ms: int) -> None:
+        self._now = max(self._now, now_ms)
+
+    def restart(self) -> None:
+        self.engine = Engine(engine_limits=self._limits)
+        self.engine.command(list(enumerate(self._entries)), self._now)
+        for task, records in self._state.items():
+            self.engine.assign(task, records.items())
+
+    def lose_input(self, source: str) -> None:
+        self._messages[self._task(source)].clear()
+
+    def rebalance(self) -> None:
+        self.restart()
+
+    def arm_crash(self) -> None:
+        self._armed = True
+
+    def crash(self) -> None:
+        self.flush()
+        self._armed = False
+        self.restart()
+
+    def records(self) -> list[tuple[str, bytes | None, bytes]]:
+        return self._outputs
+
+    # ---- the host
+
+    def _task(self, source: str) -> Task:
+        return Task(self.engine.catalog.sources[source].topic, 0)
+
+    def _append(self, task: Task, key: bytes | None, value: bytes | None) -> int:
+        offset = self._next_offset[task]
+        self._messages[task].append(Record(offset, self._now, key, value))
+        self._next_offset[task] = offset + 1
+        return offset
+
+    def _run(self, command: Command) -> tuple[int, str | None, int | None]:
+        try:
+            prepared = self.engine.draft(1_700_000_000_000).prepare(command)
+        except Refusal as refusal:
+            return STATUS.get(refusal.reason, 422), refusal.reason, None
+        if prepared.entry is None:
+            return 200, None, None
+        offset = len(self._entries)
+        body = wire.command_body(wire.command_message(prepared.entry, at_ms=self._now).value)
+        self._entries.append(body)
+        self._apply([(offset, body)])
+        return 200, None, offset
+
+    def _apply(self, entries: list[tuple[int, Any]]) -> None:
+        for effects in self.engine.command(entries, self._now):
+            queries = self.engine.queries_of(effects.task)
+            encoder = Encoder(queries, max_ids=self.engine.limits.ids)
+            written = encoder.commands(effects, self.engine.tables[effects.task])
+            self._outputs += [tuple(one.output) for one in written]
+        for task in self.engine.tables:
+            self._state[task].update(self.engine.state_records(task))

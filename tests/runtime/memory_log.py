@@ -1,0 +1,174 @@
+"""A log in memory, for simulations: what it stores survives the worker, and every call is a place to die.
+
+``Store`` is the disk. ``MemoryLog`` is one worker's connection to it; it follows ``service.log.port`` and
+raises ``Died`` at the call that ``Fate`` names, before or after the call took effect.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from service.log.port import (
+    Assignment,
+    Chunk,
+    Commit,
+    Message,
+    Output,
+    Polled,
+    Position,
+    Record,
+    StateRecord,
+    TopicPartition,
+)
+
+
+class Died(BaseException):
+    """The process is gone; nothing of it goes on."""
+
+
+@dataclass
+class Fate:
+    """Dies at call number ``at`` (0 = never counted down), before or after its effect; counts all calls."""
+
+    at: int = -1
+    after: bool = False
+    calls: int = 0
+    names: list[str] = field(default_factory=list)
+
+    def meet(self, name: str, *, after: bool) -> None:
+        if not after:
+            self.calls += 1
+            self.names.append(name)
+        if self.calls - 1 == self.at and after == self.after:
+            self.at = -1
+            raise Died(f"{name}, {'after' if after else 'before'} its effect")
+
+
+@dataclass
+class Store:
+    partitions: int = 2
+    events: dict[TopicPartition, list[Record]] = field(default_factory=dict)
+    commands: list[Record] = field(default_factory=list)
+    state: dict[TopicPartition, dict[bytes, bytes]] = field(default_factory=lambda: defaultdict(dict))
+    positions: dict[TopicPartition, Position] = field(default_factory=dict)
+    outputs: list[Output] = field(default_factory=list)
+
+    def topic(self, topic: str) -> list[TopicPartition]:
+        found = [TopicPartition(topic, number) for number in range(self.partitions)]
+        for partition in found:
+            self.events.setdefault(partition, [])
+        return found
+
+    def append(self, topic: str, message: Message) -> tuple[int, int]:
+        number = message.partition if message.partition is not None else sum(message.key or b"") % self.partitions
+        records = self.events[self.topic(topic)[number]]
+        records.append(Record(len(records), 1000, message.key, message.value))
+        return number, len(records) - 1
+
+
+class MemoryLog:
+    def __init__(self, store: Store, fate: Fate | None = None, *, on_commit: Callable[[], None] | None = None) -> None:
+        self.store = store
+        self.fate = fate or Fate()
+        self._on_commit = on_commit
+        self._topics: set[str] = set()
+        self._gained: list[TopicPartition] = []
+        self._readers: dict[TopicPartition, int] = {}
+        self._command_reader = 0
+
+    @property
+    def settled(self) -> bool:
+        return not self._gained
+
+    def open(self) -> None:
+        self.fate.meet("open", after=False)
+
+    def close(self) -> None:
+        self._readers.clear()
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        self.fate.meet("subscribe", after=False)
+        for topic in topics:
+            if topic not in self._topics:
+                self._topics.add(topic)
+                self._gained += self.store.topic(topic)
+
+    def partitions(self, topic: str) -> int:
+        return self.store.partitions
+
+    def position(self, partition: TopicPartition) -> Position | None:
+        self.fate.meet("position", after=False)
+        return self.store.positions.get(partition)
+
+    def restore(self, partition: TopicPartition) -> Iterator[StateRecord]:
+        self.fate.meet("restore", after=False)
+        return iter([StateRecord(key, value) for key, value in self.store.state[partition].items()])
+
+    def start(self, partition: TopicPartition, event_offset: int | None) -> int:
+        self._readers[partition] = event_offset or 0
+        return event_offset or 0
+
+    def seek_commands(self, offset: int) -> None:
+        self._command_reader = offset
+
+    def end_of_commands(self) -> int:
+        return len(self.store.commands)
+
+    def commands(self, start: int, end: int) -> Iterator[Record]:
+        return iter(self.store.commands[start:end])
+
+    def poll(self, *, timeout_s: float, max_records: int) -> Polled:
+        self.fate.meet("poll", after=False)
+        gained, self._gained = self._gained, []
+        commands = self.store.commands[self._command_reader :]
+        self._command_reader += len(commands)
+        chunks = []
+        for partition, offset in self._readers.items():
+            records = self.store.events[partition][offset : offset + max_records]
+            if records:
+                self._readers[partition] = offset + len(records)
+                chunks.append(Chunk(partition, records, offset + len(records)))
+        return Polled(Assignment(gained, []), chunks, commands, self._command_reader)
+
+    def wake(self) -> None:
+        pass
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        raise AssertionError("not used here")
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        raise AssertionError("not used here")
+
+    def commit(self, commit: Commit) -> None:
+        self.fate.meet("commit", after=False)
+        self.store.outputs += commit.outputs
+        for partition, records in commit.state.items():
+            for key, value in records:
+                if value is None:
+                    self.store.state[partition].pop(key, None)
+                else:
+                    self.store.state[partition][key] = value
+        self.store.positions.update(commit.positions)
+        self.fate.meet("commit", after=True)
+
+    def append_commands(self, commands: Sequence[Message]) -> list[int]:
+        self.fate.meet("append_commands", after=False)
+        first = len(self.store.commands)
+        for place, message in enumerate(commands):
+            self.store.commands.append(Record(first + place, 1000, message.key, message.value))
+        self.fate.meet("append_commands", after=True)
+        return list(range(first, len(self.store.commands)))
+
+    def append_events(self, topic: str, messages: Sequence[Message]) -> list[tuple[int, int]]:
+        self.fate.meet("append_events", after=False)
+        places = [self.store.append(topic, message) for message in messages]
+        self.fate.meet("append_events", after=True)
+        return places
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {partition: len(self.store.events[partition]) for partition in partitions}
+
+    def read(self, topic: str, *, after: int, limit: int) -> tuple[list[Record], int]:
+        raise NotImplementedError
