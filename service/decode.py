@@ -1,12 +1,12 @@
 """Bytes to columns: the messages of one event partition become one ``Batch`` and a list of refusals.
 
-Idea: two readers, one rule. The fast reader is a typed decoder made for the source: one pass from JSON bytes
-to a struct of exactly the declared fields. Whatever it does not take without a doubt (a wrong type, an integer
-that float64 may have rounded, a text that is too long) is judged by the careful reader, which knows every
-reason class. The careful reader decides; the fast one only says "surely fine".
+Idea: two readers, one rule. The fast reader is a typed decoder made for the source: one pass from JSON
+bytes to a struct of exactly the declared fields. Whatever it does not take without a doubt (a wrong type,
+an integer that float64 may have rounded, a text that is too long) is judged by the careful reader, which
+knows every reason class. The careful reader decides; the fast one only says "surely fine".
 
-Invariants: every event gives one row or one refusal, in log order. Missing is -inf, -0.0 is 0.0, a category is
-its code. Pure.
+Invariants: every event gives one row or one refusal, in log order. Missing is -inf, -0.0 is 0.0, a
+category is its code. Pure.
 """
 
 from __future__ import annotations
@@ -167,7 +167,9 @@ class Decoder:
         except UnicodeDecodeError:
             raise _Bad(Reason.NO_STREAM_ID, "the key of a tombstone is the stream id, as UTF-8") from None
         if not stream_id:
-            raise _Bad(Reason.NO_STREAM_ID, "a record without a value removes the stream in its key; it has none")
+            raise _Bad(
+                Reason.NO_STREAM_ID, "a record without a value removes the stream in its key; it has none"
+            )
         return stream_id
 
     def _judge(self, offset: int, log_ts: int, value: bytes, rows: _Rows, refused: list[Refused]) -> None:
@@ -195,9 +197,13 @@ class Decoder:
                 large = np.abs(np.array(column, dtype=np.float64)) >= INEXACT_FROM
                 doubtful.update(i for i in np.flatnonzero(large).tolist() if column[i] != MISSING)
             else:
-                doubtful.update(i for i, text in enumerate(column) if text is not None and len(text) > LONGEST_TEXT)
+                doubtful.update(
+                    i for i, text in enumerate(column) if text is not None and len(text) > LONGEST_TEXT
+                )
         doubtful.update(i for i, id in enumerate(columns[0]) if not 0 < len(id) <= LONGEST_TEXT)
-        doubtful.update(i for i, ts in enumerate(columns[1]) if ts is not None and not -LARGEST_TS <= ts <= LARGEST_TS)
+        doubtful.update(
+            i for i, ts in enumerate(columns[1]) if ts is not None and not -LARGEST_TS <= ts <= LARGEST_TS
+        )
         bad_rows: set[int] = set()
         for i in sorted(doubtful):
             offset, item = rows.offsets[i], rows.items[i]
@@ -253,7 +259,7 @@ class Decoder:
         if ts is not None and (isinstance(ts, bool) or not isinstance(ts, int) or abs(ts) > LARGEST_TS):
             detail = f"{'.'.join(ts_path)!r} must be whole milliseconds since 1970, at most 2**53"
             raise _Bad(Reason.BAD_TS, detail, stream_id)
-        values = []
+        values: list[float | str | None] = []
         for path, is_number in zip(paths, self._numbers, strict=True):
             value = _at(event, path, _NOTHING)
             name = ".".join(path)
@@ -269,7 +275,9 @@ class Decoder:
 _NOTHING = object()
 
 
-def _struct(tree: Mapping[str, Any], at: tuple[str, ...], prefix: str, getters: dict[tuple[str, ...], str]) -> Any:
+def _struct(
+    tree: Mapping[str, Any], at: tuple[str, ...], prefix: str, getters: dict[tuple[str, ...], str]
+) -> Any:
     """A struct type for a tree of declared fields; notes how to reach each leaf."""
     fields, rename = [], {}
     for number, (key, node) in enumerate(tree.items()):
@@ -328,7 +336,9 @@ def _at(event: Any, path: tuple[str, ...], otherwise: Any = None) -> Any:
 
 def _number(name: str, value: Any, stream_id: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _Bad(Reason.NOT_A_NUMBER, f"{name!r} must be a number; leave it out if it is unknown", stream_id)
+        raise _Bad(
+            Reason.NOT_A_NUMBER, f"{name!r} must be a number; leave it out if it is unknown", stream_id
+        )
     try:
         number = float(value)
     except OverflowError:
@@ -342,7 +352,9 @@ def _number(name: str, value: Any, stream_id: str) -> float:
 
 def _text(name: str, value: Any, stream_id: str) -> str:
     if not isinstance(value, str):
-        raise _Bad(Reason.NOT_A_CATEGORY, f"{name!r} must be a text; leave it out if it is unknown", stream_id)
+        raise _Bad(
+            Reason.NOT_A_CATEGORY, f"{name!r} must be a text; leave it out if it is unknown", stream_id
+        )
     if len(value) > LONGEST_TEXT:
         raise _Bad(Reason.LIMIT, f"{name!r} has more than {LONGEST_TEXT} characters", stream_id)
     return value

@@ -1,9 +1,9 @@
 """The runtime: the worker on a thread of its own, and the bounded queue that leads to it.
 
-Invariants: one thread owns engine and log; everybody else hands it requests and gets futures. The queue is
-bounded: when it is full the caller hears ``Busy`` at once. While the log is away the worker pauses and tries
-again, nothing is dropped; when another worker has taken over it starts afresh from the log; anything else ends
-it, and ``failure`` says what it was.
+Invariants: one thread owns engine and log; everybody else hands it requests and gets futures. The queue
+is bounded: when it is full the caller hears ``Busy`` at once. While the log is away the worker pauses and
+tries again, nothing is dropped; when another worker has taken over it starts afresh from the log; anything
+else ends it, and ``failure`` says what it was.
 """
 
 from __future__ import annotations
@@ -210,7 +210,8 @@ class Runtime:
     def _open(self) -> None:
         while not self._stopping.is_set():
             try:
-                return self._worker.open()
+                self._worker.open()
+                return
             except LogUnavailable as away:
                 self._pause(away)
                 self._worker.close()

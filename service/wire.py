@@ -52,7 +52,9 @@ class Encoder:
         self._head = f'{{"v":1,"tenant":"{DEFAULT_TENANT}","source":{source},"stream_id":'
         self._source = queries.source.name
 
-    def events(self, effects: EventEffects, originals: Mapping[tuple[int, int], bytes | None]) -> list[Written]:
+    def events(
+        self, effects: EventEffects, originals: Mapping[tuple[int, int], bytes | None]
+    ) -> list[Written]:
         """The records of one batch in log order; of one event: dead letter, matches, borders.
 
         ``originals`` has the bytes of refused events by (offset, place in the message)."""

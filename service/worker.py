@@ -55,7 +55,7 @@ Told = Callable[[], None]
 
 @dataclass(slots=True)
 class CommandRequest:
-    """Commands to judge and write. ``results`` is filled when the last of them holds, then ``done`` is called.
+    """Commands to judge and write. ``results`` is full when the last of them holds; then ``done`` is called.
 
     ``atomic``: one refusal refuses all; ``results`` then has the refusals at their places and None elsewhere.
     """
@@ -222,7 +222,9 @@ class Worker:
         self.engine.assign(task, ((record.key, record.value or b"") for record in records))
         self.positions[task] = self._log.start(partition, position.event if position else None)
         self._waiting.discard(task)
-        self._metrics.streams(task.topic, task.partition, self._source(task).name, len(self.engine.tables[task]))
+        self._metrics.streams(
+            task.topic, task.partition, self._source(task).name, len(self.engine.tables[task])
+        )
 
     def _make_up(self, task: Task, position: Position, offset: int) -> None:
         """Commits what the streams of a partition missed of the command log, from its position on."""
@@ -305,12 +307,14 @@ class Worker:
                 prepared.append(refusal)
         refused = [one if isinstance(one, Refusal) else None for one in prepared]
         request.results = list(refused)
-        for command, refusal in zip(request.commands, refused, strict=True):
-            self._metrics.command(type(command).__name__, "refused" if refusal else "accepted")
+        for command, bad in zip(request.commands, refused, strict=True):
+            self._metrics.command(type(command).__name__, "refused" if bad else "accepted")
         if request.atomic and any(refused):
             request.done(request)
             return
-        writing = [(place, one) for place, one in enumerate(prepared) if isinstance(one, Prepared) and one.entry]
+        writing = [
+            (place, one) for place, one in enumerate(prepared) if isinstance(one, Prepared) and one.entry
+        ]
         messages = [wire.command_message(one.entry, at_ms=now) for _, one in writing if one.entry]
         try:
             offsets = self._log.append_commands(messages) if messages else []
@@ -330,7 +334,9 @@ class Worker:
         catalog = self.engine.catalog
         subject = prepared.subject
         if isinstance(subject, Source):
-            return Outcome("unchanged", subject, catalog.source_versions.get(subject.name, -1), self._active_from())
+            return Outcome(
+                "unchanged", subject, catalog.source_versions.get(subject.name, -1), self._active_from()
+            )
         assert subject is not None
         registered = catalog.queries.get(subject.id) or Registered(subject, -1)
         return Outcome("unchanged", registered, registered.version, self._active_from())

@@ -111,14 +111,16 @@ class Catalog:
             after = parse_query(body["query"], self.sources, id=id, now_ms=None, limits=self.limits)
         except Refusal as refusal:
             self.quarantined[id] = Quarantined(body["query"], refusal)
-            return before and QueryChange(offset, id, before, None, "quarantined")
+            return QueryChange(offset, id, before, None, "quarantined") if before else None
         self.queries[id] = Registered(after, offset)
         return QueryChange(offset, id, before, after, _reason(before, after))
 
     def _apply_delete(self, offset: int, body: dict[str, Any]) -> QueryChange | None:
         self.quarantined.pop(body["id"], None)
         old = self.queries.pop(body["id"], None)
-        return old and QueryChange(offset, body["id"], old.query, None, body.get("reason", "deleted"))
+        if old is None:
+            return None
+        return QueryChange(offset, body["id"], old.query, None, body.get("reason", "deleted"))
 
 
 def _reason(before: Query | None, after: Query) -> str:
@@ -177,7 +179,9 @@ class Draft:
 
     def _refuse_breaking(self, before: Source, after: Source) -> None:
         if before.topic != after.topic:
-            raise Refusal(Reason.IN_USE, "topic", f"the topic of a source stays {before.topic!r}; use another source")
+            raise Refusal(
+                Reason.IN_USE, "topic", f"the topic of a source stays {before.topic!r}; use another source"
+            )
         changed = {name for name, kind in before.attributes.items() if after.attributes.get(name) != kind}
         if not changed:
             return
@@ -195,7 +199,7 @@ class Draft:
             raise Refusal(
                 Reason.IN_USE,
                 f"attributes.{name}",
-                f"query {query.id!r} uses {name!r}; delete or change the query before dropping or retyping it",
+                f"query {query.id!r} uses {name!r}; change or delete it first",
             )
 
     def _current(self, id: str) -> Query | None:
@@ -235,15 +239,21 @@ class Draft:
 
     def _replace(self, before: Query | None, query: Query) -> Prepared:
         if before is not None and before.source != query.source:
-            raise Refusal(Reason.BAD_VALUE, "source", f"a query stays on its source, {before.source!r}; use another id")
+            raise Refusal(
+                Reason.BAD_VALUE, "source", f"a query stays on its source, {before.source!r}; use another id"
+            )
         if before is None and not self._quarantined(query.id):
             if len(self._catalog.queries) + self._growth >= self._catalog.max_queries:
-                raise Refusal(Reason.LIMIT, "id", f"there are {self._catalog.max_queries} queries, the most allowed")
+                raise Refusal(
+                    Reason.LIMIT, "id", f"there are {self._catalog.max_queries} queries, the most allowed"
+                )
             self._growth += 1
         self._queries[query.id] = query
         if before is not None and query_body(before) == query_body(query):
             return Prepared("unchanged", query, None)
-        entry = Entry(f"query:{query.id}", {"v": 1, "op": "query", "id": query.id, "query": query_body(query)})
+        entry = Entry(
+            f"query:{query.id}", {"v": 1, "op": "query", "id": query.id, "query": query_body(query)}
+        )
         return Prepared("created" if before is None else "replaced", query, entry)
 
     def _delete_query(self, command: DeleteQuery) -> Prepared:
@@ -262,4 +272,3 @@ class Draft:
 
 def _unknown(id: str) -> Refusal:
     return Refusal(Reason.UNKNOWN_ID, "id", f"there is no query {id!r}")
-

@@ -1,9 +1,9 @@
 """What a group of query changes does to the membership of the streams of one source.
 
-The group names each query once. The points of all living streams are stabbed with the boxes as they were and
-as they are; every pair inside either goes through ``delta.settle``. A change of ``on`` alone moves nobody, but
-where it ends the pair of border kinds the members' leaves are written first, and where it begins the pair,
-their enters: a log that has both kinds of a query starts with an enter and can be folded.
+The group names each query once. The points of all living streams are stabbed with the boxes as they were
+and as they are; every pair inside either goes through ``delta.settle``. A change of ``on`` alone moves
+nobody, but where it ends the pair of border kinds the members' leaves are written first, and where it
+begins the pair, their enters: a log that has both kinds of a query starts with an enter and can be folded.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ class _Group:
         regions = [(_active_region(change.before), _active_region(change.after)) for change in changes]
         self.watched0: Flags = np.array([old is not None for old, _ in regions], dtype=np.bool_)
         self.watched1: Flags = np.array([new is not None for _, new in regions], dtype=np.bool_)
-        self.begins: Flags = np.array([new is not None and old != new for old, new in regions], dtype=np.bool_)
+        self.begins: Flags = np.array(
+            [new is not None and old != new for old, new in regions], dtype=np.bool_
+        )
         self.ignores: Flags = np.array(
             [c.after is not None and c.after.initial is Initial.IGNORE for c in changes], dtype=np.bool_
         )

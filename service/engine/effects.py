@@ -23,8 +23,9 @@ class Batch(NamedTuple):
     """Decoded messages of one partition in log order, n rows.
 
     ``offsets int64[n]`` and ``items int32[n]`` say where a row came from (message, place in its array);
-    ``log_ts int64[n]`` is the log's timestamp, ms. ``removal bool[n]`` marks tombstones. ``ts int64[n]`` holds
-    only where ``timed bool[n]``. ``values float64[n, d]`` in the source's attribute order, missing -inf.
+    ``log_ts int64[n]`` is the log's timestamp, ms. ``removal bool[n]`` marks tombstones. ``ts int64[n]``
+    holds only where ``timed bool[n]``. ``values float64[n, d]`` in the source's attribute order, missing
+    -inf.
     """
 
     offsets: NDArray[np.int64]
@@ -65,8 +66,8 @@ class BorderRecords(NamedTuple):
     """r records over p (slot, entered) pairs.
 
     ``causes int32[r]``: the row of the batch, or the place of the command in its group, ascending.
-    ``streams int32[r]``: row in the stream table. ``seq``, ``ts`` (ms): ``int64[r]``. Record i holds the pairs
-    ``starts[i]:starts[i + 1]``, leaves first.
+    ``streams int32[r]``: row in the stream table. ``seq``, ``ts`` (ms): ``int64[r]``. Record i holds the
+    pairs ``starts[i]:starts[i + 1]``, leaves first.
     """
 
     causes: Rows
@@ -80,8 +81,8 @@ class BorderRecords(NamedTuple):
 
 class EventEffects(NamedTuple):
     """What one batch of events caused. ``points float64[n, d]`` are the values that were matched (carried
-    ones included; of a removed stream its last one); ``late bool[n]`` marks rows that matched without touching
-    membership, ``removed bool[n]`` tombstones of living streams."""
+    ones included; of a removed stream its last one); ``late bool[n]`` marks rows that matched without
+    touching membership, ``removed bool[n]`` tombstones of living streams."""
 
     task: Task
     batch: Batch

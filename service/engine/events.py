@@ -17,7 +17,7 @@ from service.engine.delta import Flags, Transition, settle
 from service.engine.effects import Batch, BorderRecords, EventEffects, Refused, Task
 from service.engine.queryset import KIND_BIT, QuerySet
 from service.engine.streams import StreamTable
-from service.index.protocol import Hits, Points, Rows, Slots
+from service.index.protocol import Hits, Rows, Slots
 from service.model import Kind, Late, Missing, Reason
 
 _MATCH, _ENTER, _LEAVE = KIND_BIT[Kind.MATCH], KIND_BIT[Kind.ENTER], KIND_BIT[Kind.LEAVE]
@@ -164,10 +164,14 @@ def _borders(
     )
 
 
-def _differences(hits: Hits, used: int, before: Rows, verdict: NDArray[np.uint8]) -> tuple[Rows, Slots, Flags]:
+def _differences(
+    hits: Hits, used: int, before: Rows, verdict: NDArray[np.uint8]
+) -> tuple[Rows, Slots, Flags]:
     """(row of the batch, slot, entered) of each border crossed, ascending by (row, slot)."""
     indptr = np.searchsorted(hits.rows, np.arange(used + 1, dtype=np.int32)).astype(np.int64)
-    after = np.where(verdict == kernels.MOVES, np.arange(len(before), dtype=np.int32), np.int32(kernels.NOWHERE))
+    after = np.where(
+        verdict == kernels.MOVES, np.arange(len(before), dtype=np.int32), np.int32(kernels.NOWHERE)
+    )
     room = len(before) + 64
     while True:
         pairs = np.empty(room, dtype=np.int32)
@@ -180,7 +184,13 @@ def _differences(hits: Hits, used: int, before: Rows, verdict: NDArray[np.uint8]
 
 
 def _settle_in_waves(
-    table: StreamTable, queries: QuerySet, streams: Rows, slots: Slots, inside1: Flags, first: Flags, lives: Flags
+    table: StreamTable,
+    queries: QuerySet,
+    streams: Rows,
+    slots: Slots,
+    inside1: Flags,
+    first: Flags,
+    lives: Flags,
 ) -> tuple[Flags, Flags]:
     """Settles pairs with memory. A pair that changes k times in one batch takes k waves, in order."""
     key = streams.astype(np.int64) * len(queries.names) + slots
@@ -221,7 +231,9 @@ def _by_id(queries: QuerySet, pairs: Rows, slots: Slots, entered: Flags, large: 
     return slots
 
 
-def _starts(ids_of_row: NDArray[np.int64], records_of_row: NDArray[np.int64], max_ids: int) -> NDArray[np.int64]:
+def _starts(
+    ids_of_row: NDArray[np.int64], records_of_row: NDArray[np.int64], max_ids: int
+) -> NDArray[np.int64]:
     """Where each record begins among the pairs, and the end."""
     first_pair = np.cumsum(ids_of_row) - ids_of_row
     first_record = np.cumsum(records_of_row) - records_of_row

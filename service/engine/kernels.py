@@ -7,8 +7,15 @@ docstring names.
 from __future__ import annotations
 
 import numpy as np
+from numba import types
+from numpy.typing import NDArray
 
-from service.index.kernel import kernel
+from service.index.kernel import kernel, reads, writes
+from service.index.protocol import Points, Rows, Slots
+
+Flags = NDArray[np.bool_]
+Times = NDArray[np.int64]
+Verdicts = NDArray[np.uint8]
 
 # What becomes of a row of a batch.
 MOVES = 0  # an ordinary event: matches, moves its stream
@@ -28,34 +35,51 @@ UNTOUCHED = -2
 
 
 @kernel(
-    "int64(int32[::1], boolean[::1], int64[::1], boolean[::1], float64[:,::1], int64, boolean, boolean[::1],"
-    " int64[::1], float64[:,::1], float64[:,::1], int32[::1], float64[:,::1], uint8[::1], int32[::1], boolean[::1])"
+    types.int64(
+        reads(types.int32, 1),
+        reads(types.boolean, 1),
+        reads(types.int64, 1),
+        reads(types.boolean, 1),
+        reads(types.float64, 2),
+        types.int64,
+        types.boolean,
+        writes(types.boolean, 1),
+        writes(types.int64, 1),
+        writes(types.float64, 2),
+        writes(types.float64, 2),
+        writes(types.int32, 1),
+        writes(types.float64, 2),
+        writes(types.uint8, 1),
+        writes(types.int32, 1),
+        writes(types.boolean, 1),
+    )
 )
-def walk(  # noqa: PLR0913 - one pass over every column of a batch
-    rows,  # type: ignore[no-untyped-def]
-    removal,
-    ts,
-    timed,
-    values,
-    late_policy,
-    carry,
-    known,
-    last_ts,
-    point,
-    carried,
-    current,
-    points,
-    verdict,
-    before,
-    first,
-):
+def walk(
+    rows: Rows,
+    removal: Flags,
+    ts: Times,
+    timed: Flags,
+    values: Points,
+    late_policy: int,
+    carry: bool,
+    known: Flags,
+    last_ts: Times,
+    point: Points,
+    carried: Points,
+    current: Rows,
+    points: Points,
+    verdict: Verdicts,
+    before: Rows,
+    first: Flags,
+) -> int:
     """Walks a batch in order and moves its streams. Returns the number of points written.
 
-    In: ``rows int32[n]`` (-1: no stream), the batch's columns, the policies. In and out: the stream table's
-    ``known``, ``last_ts``, ``point``, ``carried``; ``current int32[capacity]`` is scratch, UNTOUCHED before
-    and after. Out: ``points float64[>= 2n, d]`` gets the n values to match (NaN where there is none), then the
-    earlier point of each stream touched; ``verdict uint8[n]``; ``before int32[n]`` the point that the stream
-    was at (NOWHERE: none); ``first bool[n]`` the row begins a stream's life. O(n d).
+    In: ``rows int32[n]`` (-1: no stream), the batch's columns, the policies. In and out: the stream
+    table's ``known``, ``last_ts``, ``point``, ``carried``; ``current int32[capacity]`` is scratch,
+    UNTOUCHED before and after. Out: ``points float64[>= 2n, d]`` gets the n values to match (NaN where
+    there is none), then the earlier point of each stream touched; ``verdict uint8[n]``;
+    ``before int32[n]`` the point that the stream was at (NOWHERE: none); ``first bool[n]`` whether the
+    row begins a stream's life. O(n d).
     """
     n = len(rows)
     dims = values.shape[1]
@@ -118,13 +142,31 @@ def walk(  # noqa: PLR0913 - one pass over every column of a batch
     return used
 
 
-@kernel("int64(int64[::1], int32[::1], int32[::1], int32[::1], int32[::1], int32[::1], boolean[::1])")
-def differences(indptr, slots, before, after, out_pairs, out_slots, out_entered):  # type: ignore[no-untyped-def]
+@kernel(
+    types.int64(
+        reads(types.int64, 1),
+        reads(types.int32, 1),
+        reads(types.int32, 1),
+        reads(types.int32, 1),
+        writes(types.int32, 1),
+        writes(types.int32, 1),
+        writes(types.boolean, 1),
+    )
+)
+def differences(
+    indptr: Times,
+    slots: Slots,
+    before: Rows,
+    after: Rows,
+    out_pairs: Rows,
+    out_slots: Slots,
+    out_entered: Flags,
+) -> int:
     """Merges the hits of pairs of points and keeps what only one of the two has.
 
-    ``indptr int64[m + 1]`` and ``slots`` are hits by point, ascending; pair i goes from point ``before[i]`` to
-    ``after[i]`` (NOWHERE: no hits). Out: pair, slot and direction of each difference, ascending by (pair,
-    slot), at most ``len(out_slots)`` of them. Returns how many there are. O(hits of both).
+    ``indptr int64[m + 1]`` and ``slots`` are hits by point, ascending; pair i goes from point
+    ``before[i]`` to ``after[i]`` (NOWHERE: no hits). Out: pair, slot and direction of each difference,
+    ascending by (pair, slot), at most ``len(out_slots)`` of them. Returns how many there are. O(hits).
     """
     found = 0
     room = len(out_slots)
@@ -152,11 +194,19 @@ def differences(indptr, slots, before, after, out_pairs, out_slots, out_entered)
     return found
 
 
-@kernel("void(int32[::1], int64[::1], uint8[::1], int64[::1], int64[::1])")
-def number(rows, counts, verdict, seq, out_seq):  # type: ignore[no-untyped-def]
+@kernel(
+    types.void(
+        reads(types.int32, 1),
+        reads(types.int64, 1),
+        reads(types.uint8, 1),
+        writes(types.int64, 1),
+        writes(types.int64, 1),
+    )
+)
+def number(rows: Rows, counts: Times, verdict: Verdicts, seq: Times, out_seq: Times) -> None:
     """Gives each record its number in the life of its stream.
 
-    Row i of the batch has ``counts[i]`` records, in order; a removal ends the life after its own. In and out:
+    Row i of the batch has ``counts[i]`` records, in order; a removal ends the life after its own. In, out:
     ``seq int64[capacity]`` of the stream table. Out: ``out_seq int64[r]``. O(n + r).
     """
     r = 0

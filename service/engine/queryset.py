@@ -26,7 +26,9 @@ IndexFactory = Callable[[int], BoxIndex]
 class QuerySet:
     """Queries of one source by slot; see the module. ``names[slot]`` is the id, "" for a free slot."""
 
-    def __init__(self, source: Source, dictionaries: Mapping[str, Dictionary], make_index: IndexFactory) -> None:
+    def __init__(
+        self, source: Source, dictionaries: Mapping[str, Dictionary], make_index: IndexFactory
+    ) -> None:
         self.source = source
         self.attributes = tuple(source.attributes)
         self.dictionaries = dictionaries
@@ -46,7 +48,7 @@ class QuerySet:
         return self._ignores[slots]
 
     def boxes(self, region: Region) -> tuple[Bounds, Bounds]:
-        """A region as boxes over the source's attributes, ``float64[n, d]`` twice. Unconstrained: -inf..inf."""
+        """A region as boxes over the source's attributes, ``float64[n, d]`` twice; free: -inf..inf."""
         rows: list[tuple[Interval, ...]] = []
         free = [Interval(-np.inf, np.inf)]
         for conjunct in region.conjuncts:
@@ -67,7 +69,9 @@ class QuerySet:
         """Registers or replaces queries (each id once) and returns their slots. One index update for all."""
         slots = [self._reserve(query.id) for query in queries]
         moved = [
-            slot for slot, query in zip(slots, queries, strict=True) if self._region(slot) != _region_of(query)
+            slot
+            for slot, query in zip(slots, queries, strict=True)
+            if self._region(slot) != _region_of(query)
         ]
         gone = [slot for slot in moved if self._region(slot) is not None]
         if gone:

@@ -119,9 +119,7 @@ class StreamTable:
         pairs = zip(rows.tolist(), slots.tolist(), strict=True)
         return np.array([slot in memory.get(row, none) for row, slot in pairs], dtype=np.bool_)
 
-    def remember(
-        self, rows: Rows, slots: Slots, before: NDArray[np.bool_], after: NDArray[np.bool_]
-    ) -> None:
+    def remember(self, rows: Rows, slots: Slots, before: NDArray[np.bool_], after: NDArray[np.bool_]) -> None:
         """Takes over what has changed about which pairs are ignored."""
         changed = np.flatnonzero(before != after)
         for i in changed.tolist():

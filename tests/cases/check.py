@@ -23,8 +23,8 @@ def load_strict(raw: bytes) -> Any:
 
 @dataclass
 class Seen:
-    """All that a driver has seen of one case. ``places`` maps (topic, offset) of a message that was sent, and
-    ("command", offset) of a command, to the step that sent it; ``answers`` maps a step to (status, reason)."""
+    """All that a driver has seen of one case. ``places`` maps (topic, offset) of a message that was sent,
+    and ("command", offset) of a command, to its step; ``answers`` maps a step to (status, reason)."""
 
     places: dict[tuple[str, int], int] = field(default_factory=dict)
     answers: dict[int, tuple[int, str | None]] = field(default_factory=dict)
@@ -113,7 +113,9 @@ def _expected(case: Case, seen: Seen) -> dict[Row, dict[str, Any]]:
 def _compare(expected: dict[Row, dict[str, Any]], actual: dict[Row, dict[str, Any]]) -> None:
     for place in sorted(expected.keys() | actual.keys()):
         want, got = expected.get(place, {}), actual.get(place, {"match": set(), "borders": [], "refused": []})
-        assert got["match"] == set(want.get("match", ())), f"match at {place}: {got['match']} != {want.get('match')}"
+        assert got["match"] == set(want.get("match", ())), (
+            f"match at {place}: {got['match']} != {want.get('match')}"
+        )
         if got["match"]:
             assert bool(got["late"]) == bool(want.get("late")), f"late at {place}"
         if want.get("refused"):

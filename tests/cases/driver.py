@@ -18,7 +18,7 @@ EVENT_OPS = {"event", "batch", "tombstone"}
 
 
 class Driver(Protocol):
-    """``source`` is always the real name of a source; a message is (key, value), its place (topic, offset)."""
+    """``source`` is always the real name of a source; a message lies at (topic, offset)."""
 
     def source(self, name: str, body: dict[str, Any]) -> None: ...
     def command(self, op: str, step: dict[str, Any]) -> tuple[int, str | None, int | None]:

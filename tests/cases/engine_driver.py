@@ -66,7 +66,9 @@ class EngineDriver:
         draft = self.engine.draft(self._now)
         entries = [draft.prepare(PutQuery(None, query)).entry for query in queries]
         first = len(self._entries)
-        self._entries += [wire.command_body(wire.command_message(e, at_ms=self._now).value) for e in entries if e]
+        self._entries += [
+            wire.command_body(wire.command_message(e, at_ms=self._now).value) for e in entries if e
+        ]
         numbered = list(enumerate(self._entries))[first:]
         self._apply(numbered)
         return 200, [offset for offset, _ in numbered]

@@ -102,7 +102,9 @@ class Play:
         for topic, _, value in records:
             record = json.loads(value)
             origin = record["origin"]
-            place = ("command", origin["command"]) if "command" in origin else (origin["topic"], origin["offset"])
+            place = (
+                ("command", origin["command"]) if "command" in origin else (origin["topic"], origin["offset"])
+            )
             at = self.row_of[place]
             if topic == "matches":
                 matches.setdefault(at, set()).update(record["queries"])

@@ -1,6 +1,7 @@
-"""The contract in the plainest Python: one event, one query, one stream at a time; no index, no columns.
+"""The contract in the plainest Python: one event, one query, one stream at a time.
 
-Membership is computed from scratch before and after every cause and compared. This is the oracle of the engine.
+No index, no columns. Membership is computed from scratch before and after every cause and compared: this is
+the oracle of the engine.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ class Stream:
 
 
 class Reference:
-    """``matches`` gets (label, stream, sorted ids, late); ``borders`` (label, stream, seq, reason, leave, enter)."""
+    """``matches`` gets (label, stream, sorted ids, late), ``borders`` (label, stream, seq, reason, leave,
+    enter)."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -116,14 +118,25 @@ class Reference:
             self._tell_command(label, stream_id, "deleted", id, before[stream_id], old, None)
 
     def _tell_command(
-        self, label: Any, stream_id: str, reason: str, id: str, before: set[str], old: Query | None, new: Query | None
+        self,
+        label: Any,
+        stream_id: str,
+        reason: str,
+        id: str,
+        before: set[str],
+        old: Query | None,
+        new: Query | None,
     ) -> None:
         was, is_ = id in before, id in self.members(stream_id)
         both = {Kind.ENTER, Kind.LEAVE}
         balanced0 = old is not None and both <= old.on
         balanced1 = new is not None and both <= new.on
-        leave = old is not None and Kind.LEAVE in old.on and was and (not is_ or (balanced0 and not balanced1))
-        enter = new is not None and Kind.ENTER in new.on and is_ and (not was or (balanced1 and not balanced0))
+        leave = (
+            old is not None and Kind.LEAVE in old.on and was and (not is_ or (balanced0 and not balanced1))
+        )
+        enter = (
+            new is not None and Kind.ENTER in new.on and is_ and (not was or (balanced1 and not balanced0))
+        )
         self._record(label, stream_id, reason, [id] if leave else [], [id] if enter else [])
 
     def _tell(self, label: Any, stream_id: str, reason: str, before: set[str], after: set[str]) -> None:

@@ -20,9 +20,18 @@ STREAMS = st.sampled_from(["a", "b", "c"])
 QUERIES = st.sampled_from(["p", "q", "r", "s"])
 KINDS = ["tug", "cargo", "yacht"]
 
-BOUNDS = st.tuples(GRID, GRID).map(sorted).flatmap(
-    lambda ends: st.sampled_from(
-        [{"gte": ends[0], "lte": ends[1]}, {"gte": ends[0], "lt": ends[1] + 1}, {"gte": ends[0]}, {"lt": ends[1] + 1}]
+BOUNDS = (
+    st.tuples(GRID, GRID)
+    .map(sorted)
+    .flatmap(
+        lambda ends: st.sampled_from(
+            [
+                {"gte": ends[0], "lte": ends[1]},
+                {"gte": ends[0], "lt": ends[1] + 1},
+                {"gte": ends[0]},
+                {"lt": ends[1] + 1},
+            ]
+        )
     )
 )
 CATEGORY = st.one_of(
@@ -36,7 +45,13 @@ ON = st.sampled_from(
     [["match", "enter", "leave"]] * 4 + [["match"], ["enter", "leave"], ["enter"], ["match", "leave"]]
 )
 QUERY = st.fixed_dictionaries(
-    {"id": QUERIES, "where": WHERE, "on": ON, "initial": st.sampled_from(["emit", "ignore"]), "enabled": st.booleans()}
+    {
+        "id": QUERIES,
+        "where": WHERE,
+        "on": ON,
+        "initial": st.sampled_from(["emit", "ignore"]),
+        "enabled": st.booleans(),
+    }
 )
 EVENT = st.fixed_dictionaries(
     {"stream_id": STREAMS},
@@ -142,7 +157,9 @@ def test_engine_is_the_reference(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(POLICIES, st.lists(OPERATION, max_size=40))
-def test_cuts_and_restarts_change_nothing(policies: dict[str, str], operations: list[tuple[str, Any]]) -> None:
+def test_cuts_and_restarts_change_nothing(
+    policies: dict[str, str], operations: list[tuple[str, Any]]
+) -> None:
     outputs = [_play(policies, operations, mode)[0].records() for mode in ("one", "batch", "restart")]
     assert outputs[0] == outputs[1] == outputs[2]
 

@@ -62,14 +62,18 @@ class Store:
         return found
 
     def append(self, topic: str, message: Message) -> tuple[int, int]:
-        number = message.partition if message.partition is not None else sum(message.key or b"") % self.partitions
+        number = (
+            message.partition if message.partition is not None else sum(message.key or b"") % self.partitions
+        )
         records = self.events[self.topic(topic)[number]]
         records.append(Record(len(records), 1000, message.key, message.value))
         return number, len(records) - 1
 
 
 class MemoryLog:
-    def __init__(self, store: Store, fate: Fate | None = None, *, on_commit: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, store: Store, fate: Fate | None = None, *, on_commit: Callable[[], None] | None = None
+    ) -> None:
         self.store = store
         self.fate = fate or Fate()
         self._on_commit = on_commit

@@ -1,5 +1,6 @@
-"""The worker dies at every call to the log, once before and once after the call took effect, and starts again:
-what is in the output is what an uninterrupted run wrote, no record more, none less, in order per stream."""
+"""The worker dies at every call to the log, once before and once after it took effect, and starts again.
+
+What is in the output is what an uninterrupted run wrote: no record more, none less, in order per stream."""
 
 from __future__ import annotations
 
@@ -132,7 +133,14 @@ def test_the_uninterrupted_run_says_what_the_script_means() -> None:
     assert told["a", 1] == ("event", [], ["low"])
     assert told["a", 2] == ("event", ["low"], [])
     assert told["c", 2] == ("disabled", ["low"], [])
-    assert {b["reason"] for b in borders} == {"event", "stream_removed", "disabled", "enabled", "updated", "deleted"}
+    assert {b["reason"] for b in borders} == {
+        "event",
+        "stream_removed",
+        "disabled",
+        "enabled",
+        "updated",
+        "deleted",
+    }
     assert sum(topic == "dead_letter" for topic, _, _ in CLEAN.outputs()) == 1
 
 
