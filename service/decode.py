@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from service.engine.categories import Dictionary
 from service.engine.effects import Batch, Refused
@@ -80,22 +81,17 @@ class _Originals(Mapping[tuple[int, int], bytes | None]):
         return len(self._values)
 
 
-class _Rows:
-    """Accepted rows of a poll, column by column."""
+class _Rows(NamedTuple):
+    """Accepted rows of a poll: which message, which place in it, which fields."""
 
-    def __init__(self) -> None:
-        self.offsets: list[int] = []
-        self.items: list[int] = []
-        self.log_ts: list[int] = []
-        self.fields: list[Fields] = []
-        self.removal: list[bool] = []
+    messages: list[int]
+    items: list[int]
+    fields: list[Fields]
 
-    def add(self, offset: int, item: int, log_ts: int, fields: Fields, *, removal: bool = False) -> None:
-        self.offsets.append(offset)
+    def add(self, message: int, item: int, fields: Fields) -> None:
+        self.messages.append(message)
         self.items.append(item)
-        self.log_ts.append(log_ts)
         self.fields.append(fields)
-        self.removal.append(removal)
 
 
 class Decoder:
@@ -106,6 +102,7 @@ class Decoder:
         self._max_bytes = max_bytes
         self._names = list(source.attributes)
         self._numbers = [kind is AttributeType.NUMBER for kind in source.attributes.values()]
+        self._all_numbers = all(self._numbers)
         self._nulls = source.nulls is Nulls.ABSENT
         paths = [source.key, source.ts, *(source.paths.get(name, name) for name in self._names)]
         self._paths = [tuple(path.split(".")) for path in paths]
@@ -130,30 +127,32 @@ class Decoder:
 
     def decode(self, records: Sequence[Record]) -> Decoded:
         """All messages of a poll. O(bytes)."""
-        rows = _Rows()
+        rows = _Rows([], [], [])
         refused: list[Refused] = []
-        fast, event, read = self._fast, self._event, self._read
-        for offset, log_ts, key, value in records:
+        fast, event, read, most = self._fast, self._event, self._read, self._max_bytes
+        add_message, add_item, add_fields = rows.messages.append, rows.items.append, rows.fields.append
+        for message, (offset, _, key, value) in enumerate(records):
             try:
                 if value is None:
-                    stream_id = self._tombstone(key)
-                    rows.add(offset, 0, log_ts, (stream_id, None, *self._absent), removal=True)
+                    rows.add(message, 0, (self._tombstone(key), None, *self._absent))
                     continue
-                if len(value) > self._max_bytes:
-                    raise _Bad(Reason.TOO_LARGE, f"{len(value)} bytes; at most {self._max_bytes} are taken")
+                if len(value) > most:
+                    raise _Bad(Reason.TOO_LARGE, f"{len(value)} bytes; at most {most} are taken")
                 decoded = fast(value)
                 if type(decoded) is event:
-                    rows.add(offset, 0, log_ts, read(decoded))
+                    add_message(message)
+                    add_item(0)
+                    add_fields(read(decoded))
                 else:
                     for item, one in enumerate(decoded):
-                        rows.add(offset, item, log_ts, read(one))
+                        rows.add(message, item, read(one))
             except _Bad as bad:
                 refused.append(Refused(offset, 0, bad.stream_id, bad.reason, bad.detail))
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                self._judge(offset, log_ts, value, rows, refused)  # type: ignore[arg-type]
+                self._judge(message, records[message], rows, refused)
         originals = _Originals(records)
-        keep = self._doubts(rows, refused, originals)
-        batch = self._columns(rows)
+        batch = self._columns(rows, records)
+        keep = self._without_doubts(batch, rows, refused, originals)
         if keep is not None:
             batch = batch.take(keep)
         tombstones = int(batch.removal.sum()) + sum(1 for record in records if _is_bad_tombstone(record))
@@ -172,73 +171,68 @@ class Decoder:
             )
         return stream_id
 
-    def _judge(self, offset: int, log_ts: int, value: bytes, rows: _Rows, refused: list[Refused]) -> None:
+    def _judge(self, message: int, record: Record, rows: _Rows, refused: list[Refused]) -> None:
         """Reads a message that the fast reader did not take, event by event."""
+        value = record.value or b""
         try:
             items = _items(value) if _is_array(value) else [value]
         except _Bad as bad:
-            refused.append(Refused(offset, 0, None, bad.reason, bad.detail))
+            refused.append(Refused(record.offset, 0, None, bad.reason, bad.detail))
             return
         for item, raw in enumerate(items):
             try:
-                rows.add(offset, item, log_ts, self._careful(raw))
+                rows.add(message, item, self._careful(raw))
             except _Bad as bad:
-                refused.append(Refused(offset, item, bad.stream_id, bad.reason, bad.detail))
+                refused.append(Refused(record.offset, item, bad.stream_id, bad.reason, bad.detail))
 
-    def _doubts(self, rows: _Rows, refused: list[Refused], originals: _Originals) -> Any:
+    def _without_doubts(
+        self, batch: Batch, rows: _Rows, refused: list[Refused], originals: _Originals
+    ) -> NDArray[np.int64] | None:
         """Judges again what the fast reader may have got wrong; the rows to keep, or None for all."""
-        if not rows.fields:
-            return None
-        columns = list(zip(*rows.fields, strict=True))
-        doubtful: set[int] = set()
-        for place, is_number in enumerate(self._numbers):
-            column = columns[2 + place]
-            if is_number:
-                large = np.abs(np.array(column, dtype=np.float64)) >= INEXACT_FROM
-                doubtful.update(i for i in np.flatnonzero(large).tolist() if column[i] != MISSING)
-            else:
-                doubtful.update(
-                    i for i, text in enumerate(column) if text is not None and len(text) > LONGEST_TEXT
-                )
-        doubtful.update(i for i, id in enumerate(columns[0]) if not 0 < len(id) <= LONGEST_TEXT)
-        doubtful.update(
-            i for i, ts in enumerate(columns[1]) if ts is not None and not -LARGEST_TS <= ts <= LARGEST_TS
-        )
-        bad_rows: set[int] = set()
+        doubtful = {i for i, id in enumerate(batch.stream_ids) if not 0 < len(id) <= LONGEST_TEXT}
+        if not self._all_numbers:
+            for place, is_number in enumerate(self._numbers):
+                if not is_number:
+                    texts = (fields[2 + place] or "" for fields in rows.fields)
+                    doubtful.update(i for i, text in enumerate(texts) if len(text) > LONGEST_TEXT)
+        large = (np.abs(batch.values) >= INEXACT_FROM) & np.isfinite(batch.values)
+        doubtful.update(np.flatnonzero(large.any(axis=1)).tolist())
+        doubtful.update(np.flatnonzero(np.abs(batch.ts) > LARGEST_TS).tolist())
+        bad: list[int] = []
         for i in sorted(doubtful):
-            offset, item = rows.offsets[i], rows.items[i]
+            offset, item = int(batch.offsets[i]), rows.items[i]
             try:
-                if rows.removal[i]:
+                if batch.removal[i]:
                     raise _Bad(Reason.LIMIT, f"the stream id has more than {LONGEST_TEXT} characters")
-                rows.fields[i] = self._careful(originals[offset, item] or b"")
-            except _Bad as bad:
-                refused.append(Refused(offset, item, bad.stream_id, bad.reason, bad.detail))
-                rows.fields[i] = ("", None, *self._absent)
-                bad_rows.add(i)
-        if not bad_rows:
-            return None
-        return np.array([i for i in range(len(rows.fields)) if i not in bad_rows], dtype=np.int64)
+                self._careful(originals[offset, item] or b"")
+            except _Bad as reason:
+                refused.append(Refused(offset, item, reason.stream_id, reason.reason, reason.detail))
+                bad.append(i)
+        return np.setdiff1d(np.arange(len(rows.fields)), bad) if bad else None
 
-    def _columns(self, rows: _Rows) -> Batch:
+    def _columns(self, rows: _Rows, records: Sequence[Record]) -> Batch:
         n = len(rows.fields)
+        messages = np.array(rows.messages, dtype=np.int64)
         values = np.empty((n, len(self._names)))
         columns: list[Sequence[Any]] = list(zip(*rows.fields, strict=True)) or [()] * (2 + len(self._names))
         for place, (name, is_number) in enumerate(zip(self._names, self._numbers, strict=True)):
             column = columns[2 + place]
             if is_number:
-                numbers = np.array(column, dtype=np.float64) + 0.0  # -0.0 becomes 0.0, None is NaN
-                values[:, place] = np.where(np.isnan(numbers), MISSING, numbers)
+                values[:, place] = column
             else:
                 values[:, place] = self._dictionaries[name].column(column)
-        times = columns[1]
+        values += 0.0  # -0.0 becomes 0.0
+        if self._nulls:
+            values[np.isnan(values)] = MISSING  # what a null number became
+        timed = np.array([ts is not None for ts in columns[1]], dtype=np.bool_)
         return Batch(
-            offsets=np.array(rows.offsets, dtype=np.int64),
+            offsets=np.array([record.offset for record in records], dtype=np.int64)[messages],
             items=np.array(rows.items, dtype=np.int32),
-            log_ts=np.array(rows.log_ts, dtype=np.int64),
+            log_ts=np.array([record.ts for record in records], dtype=np.int64)[messages],
             stream_ids=columns[0],
-            removal=np.array(rows.removal, dtype=np.bool_),
-            ts=np.array([ts or 0 for ts in times], dtype=np.int64),
-            timed=np.array([ts is not None for ts in times], dtype=np.bool_),
+            removal=np.array([record.value is None for record in records], dtype=np.bool_)[messages],
+            ts=_whole(columns[1], timed),
+            timed=timed,
             values=values,
         )
 
@@ -290,6 +284,16 @@ def _struct(
             inner = _struct(node, (*at, key), f"{prefix}{name}.", getters)
             fields.append((name, inner, msgspec.field(default_factory=inner)))
     return msgspec.defstruct("Event", fields, rename=rename, gc=False)
+
+
+def _whole(times: Sequence[int | None], timed: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The times as int64, 0 for none. One that int64 cannot hold becomes one that is refused for its size."""
+    try:
+        if timed.all():
+            return np.array(times, dtype=np.int64)
+        return np.array([ts or 0 for ts in times], dtype=np.int64)
+    except OverflowError:
+        return np.array([max(-LARGEST_TS - 1, min(LARGEST_TS + 1, ts or 0)) for ts in times], dtype=np.int64)
 
 
 def _is_bad_tombstone(record: Record) -> bool:
