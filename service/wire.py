@@ -29,6 +29,9 @@ from service.model import DEFAULT_TENANT
 
 _to_json = msgspec.json.Encoder().encode
 
+#: How much of an event that is too large goes into its dead letter.
+TRUNCATED_BYTES = 65_536
+
 
 class Written(NamedTuple):
     """One output and the (message offset, place in the message) that it is due to; (-1, -1) for commands."""
@@ -45,9 +48,11 @@ def json_text(value: Any) -> str:
 class Encoder:
     """Writes the records of one source."""
 
-    def __init__(self, queries: QuerySet, *, max_ids: int) -> None:
+    def __init__(self, queries: QuerySet, *, max_ids: int, max_bytes: int) -> None:
+        """``max_ids``: the most ids in a match record; ``max_bytes``: the largest event that is taken."""
         self._queries = queries
         self._max_ids = max_ids
+        self._max_bytes = max_bytes
         source = json_text(queries.source.name)
         self._head = f'{{"v":1,"tenant":"{DEFAULT_TENANT}","source":{source},"stream_id":'
         self._source = queries.source.name
@@ -83,7 +88,7 @@ class Encoder:
             }
             original = originals[one.offset, one.item]
             if original is not None:
-                letter |= _original(original)
+                letter |= _original(original, self._max_bytes)
             letter["origin"] = {
                 "topic": task.topic,
                 "partition": task.partition,
@@ -194,11 +199,17 @@ def _id_list(ids: list[str]) -> str:
     return '["' + '","'.join(ids) + '"]' if ids else "[]"
 
 
-def _original(value: bytes) -> dict[str, str]:
+def _original(value: bytes, max_bytes: int) -> dict[str, Any]:
+    """The bytes of a refused event as they go into its dead letter; the start of one that is too large."""
+    if len(value) > max_bytes:
+        return {"value_b64": base64.b64encode(value[:TRUNCATED_BYTES]).decode(), "truncated": True}
     try:
-        return {"value": value.decode()}
+        text = value.decode()
     except UnicodeDecodeError:
-        return {"value_b64": base64.b64encode(value).decode()}
+        text = None
+    if text is not None and len(_to_json(text)) <= 4 * len(value) // 3 + 64:
+        return {"value": text}
+    return {"value_b64": base64.b64encode(value).decode()}
 
 
 def command_message(entry: Entry, *, at_ms: int) -> Message:

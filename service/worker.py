@@ -27,6 +27,7 @@ from service.engine.catalog import Prepared
 from service.engine.commands import Command, Outcome, Registered
 from service.engine.effects import EventEffects, Task
 from service.engine.engine import Engine
+from service.engine.queryset import QuerySet
 from service.log.port import (
     Assignment,
     Chunk,
@@ -236,7 +237,7 @@ class Worker:
         for entries in _batched(self._entries(position.command, offset), REPLAY_ENTRIES):
             written: list[Written] = []
             for effects in engine.command(entries, now):
-                encoder = Encoder(engine.queries_of(task), max_ids=engine.limits.ids)
+                encoder = self._encoder(engine.queries_of(task))
                 written += encoder.commands(effects, engine.tables[task])
             self._log.commit(
                 Commit(
@@ -439,9 +440,13 @@ class Worker:
         codec = self._codecs.get(queries.source.name)
         if codec is None or codec.source is not queries.source:
             decoder = Decoder(queries.source, queries.dictionaries, max_bytes=self._max_message_bytes)
-            encoder = Encoder(queries, max_ids=self.engine.limits.ids)
+            encoder = self._encoder(queries)
             codec = self._codecs[queries.source.name] = _Codec(queries.source, decoder, encoder)
         return codec
+
+    def _encoder(self, queries: QuerySet) -> Encoder:
+        max_ids = self.engine.limits.ids
+        return Encoder(queries, max_ids=max_ids, max_bytes=self._max_message_bytes)
 
     # ---- metrics
 

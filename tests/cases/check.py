@@ -5,9 +5,19 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import dataclass, field
+from importlib import resources
 from typing import Any
 
+from jsonschema import Draft202012Validator
+
 from tests.cases.table import Case
+
+SCHEMAS = {
+    name: Draft202012Validator(
+        json.loads((resources.files("service") / "schemas" / f"{name}.json").read_text())
+    )
+    for name in ("matches", "borders", "dead_letter")
+}
 
 
 def load_strict(raw: bytes) -> Any:
@@ -43,6 +53,7 @@ def check(case: Case, seen: Seen) -> None:
     inside: dict[tuple[str, str], set[str]] = defaultdict(set)
     for topic, key, value in seen.records:
         record = load_strict(value)
+        SCHEMAS[topic].validate(record)
         row = _row(case, seen, record)
         if topic == "dead_letter":
             actual[row]["refused"].append(record["reason"])

@@ -99,7 +99,7 @@ class EngineDriver:
             decoded = Decoder(queries.source, queries.dictionaries, max_bytes=1 << 20).decode(fresh)
             effects = self.engine.apply(task, decoded.batch, self._now)
             effects = effects._replace(refused=[*decoded.refused, *effects.refused])
-            encoder = Encoder(queries, max_ids=self.engine.limits.ids)
+            encoder = Encoder(queries, max_ids=self.engine.limits.ids, max_bytes=1 << 20)
             written = encoder.events(effects, decoded.originals)
             if not self._armed:
                 self._outputs += [tuple(one.output) for one in written]
@@ -159,7 +159,7 @@ class EngineDriver:
     def _apply(self, entries: list[tuple[int, Any]]) -> None:
         for effects in self.engine.command(entries, self._now):
             queries = self.engine.queries_of(effects.task)
-            encoder = Encoder(queries, max_ids=self.engine.limits.ids)
+            encoder = Encoder(queries, max_ids=self.engine.limits.ids, max_bytes=1 << 20)
             written = encoder.commands(effects, self.engine.tables[effects.task])
             self._outputs += [tuple(one.output) for one in written]
         for task in self.engine.tables:
