@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from service.api.app import create_app
+from service.engine.commands import DeleteQuery
 from service.log.port import Commit, Log, Message
 from service.metrics import Metrics
 from service.runtime import Receipt, Runtime
@@ -196,10 +197,9 @@ class HttpDriver:
         lines = "\n".join(json.dumps(query) for query in queries)
         answer = self.instance.client.post("/v1/queries:bulk", content=lines)
         self._ids.update(query["id"] for query in queries)
-        return answer.status_code, [self._version(query["id"]) for query in queries]
-
-    def _version(self, id: str) -> int:
-        return int(self.instance.client.get(f"/v1/queries/{id}").json()["active_from"]["command"])
+        source = {"source": queries[0]["source"], "limit": 10_000}
+        views = self.instance.client.get("/v1/queries", params=source).json()["queries"]
+        return answer.status_code, [view["active_from"]["command"] for view in views]
 
     def delete_stream(self, source: str, stream_id: str) -> tuple[int, str | None]:
         answer = self.instance.client.delete(f"/v1/streams/{stream_id}", params={"source": source})
@@ -265,9 +265,8 @@ class HttpDriver:
 
     def clear(self) -> None:
         """Deletes the queries of a case, so that the next may use their ids."""
-        for id in self._ids:
-            answer = self.instance.client.delete(f"/v1/queries/{id}")
-            assert answer.status_code in (204, 404)
+        deletions = [DeleteQuery(id) for id in sorted(self._ids)]
+        self.instance.runtime.command(deletions, atomic=False).result(PATIENCE_S)
         self._ids.clear()
         self._answered.clear()
         self._sources.clear()
