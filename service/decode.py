@@ -31,7 +31,7 @@ INEXACT_FROM = 2.0**53
 #: Times beyond are refused: JSON readers could not hold them exactly either.
 LARGEST_TS = 2**53
 #: Longest stream id and longest category, in characters.
-LONGEST_TEXT = 1024
+LONGEST_TEXT = 256
 
 Fields = tuple[Any, ...]
 """One event: stream id, ts or None, then each attribute; MISSING or None where it is absent."""

@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from service.engine.catalog import Entry
 from service.engine.effects import BorderRecords, CommandEffects, EventEffects, Refused, Task
 from service.engine.engine import values
 from service.engine.queryset import QuerySet
 from service.engine.streams import StreamTable
-from service.index.protocol import Points
+from service.index.protocol import Points, Rows, Slots
 from service.log.port import Message, Output
 from service.log.topics import BORDERS, DEAD_LETTER, MATCHES
 from service.model import DEFAULT_TENANT
@@ -34,15 +36,19 @@ TRUNCATED_BYTES = 65_536
 
 
 class Written(NamedTuple):
-    """One output and the (message offset, place in the message) that it is due to; (-1, -1) for commands."""
+    """Records in the order in which they are written, and the offset of the message that each is due to."""
 
-    offset: int
-    item: int
-    output: Output
+    outputs: list[Output]
+    offsets: NDArray[np.int64]
 
 
 def json_text(value: Any) -> str:
     return _to_json(value).decode()
+
+
+@lru_cache(maxsize=1 << 16)
+def _quoted(stream_id: str) -> str:
+    return json_text(stream_id)
 
 
 class Encoder:
@@ -53,118 +59,126 @@ class Encoder:
         self._queries = queries
         self._max_ids = max_ids
         self._max_bytes = max_bytes
-        source = json_text(queries.source.name)
-        self._head = f'{{"v":1,"tenant":"{DEFAULT_TENANT}","source":{source},"stream_id":'
         self._source = queries.source.name
+        self._head = f'{{"v":1,"tenant":"{DEFAULT_TENANT}","source":{json_text(self._source)},"stream_id":'
 
-    def events(
-        self, effects: EventEffects, originals: Mapping[tuple[int, int], bytes | None]
-    ) -> list[Written]:
+    def events(self, effects: EventEffects, originals: Mapping[tuple[int, int], bytes | None]) -> Written:
         """The records of one batch in log order; of one event: dead letter, matches, borders.
 
         ``originals`` has the bytes of refused events by (offset, place in the message)."""
-        batch = effects.batch
-        task_json = f'"origin":{{"topic":{json_text(effects.task.topic)},"partition":{effects.task.partition}'
-        origins = [
-            f'{task_json},"offset":{offset},"row":{item}}}}}'
-            for offset, item in zip(batch.offsets.tolist(), batch.items.tolist(), strict=True)
-        ]
-        written = list(self._dead_letters(effects.task, effects.refused, originals))
-        written += self._matches(effects, origins)
-        written += self._event_borders(effects, origins)
-        written.sort(key=lambda record: (record.offset, record.item))
-        return written
+        batch, task = effects.batch, effects.task
+        before = f'"origin":{{"topic":{json_text(task.topic)},"partition":{task.partition},"offset":'
+        letters = [self._dead_letter(task, one, originals[one.offset, one.item]) for one in effects.refused]
+        match_rows, matches = self._matches(effects, before)
+        border_rows = effects.borders.causes
+        borders = self._event_borders(effects, before)
+        rows = np.concatenate([match_rows, border_rows])
+        offsets, items = batch.offsets[rows], batch.items[rows]
+        if letters:
+            places = np.array([(one.offset, one.item) for one in effects.refused], dtype=np.int64)
+            offsets = np.concatenate([places[:, 0], offsets])
+            items = np.concatenate([places[:, 1], items])
+        order = np.lexsort((items, offsets))  # stable: letters, matches, borders of one event stay so
+        outputs = [*letters, *matches, *borders]
+        return Written([outputs[place] for place in order.tolist()], offsets[order])
 
-    def _dead_letters(
-        self, task: Task, refused: Sequence[Refused], originals: Mapping[tuple[int, int], bytes | None]
-    ) -> Iterator[Written]:
-        for one in refused:
-            letter: dict[str, Any] = {
-                "v": 1,
-                "source": self._source,
-                "stream_id": one.stream_id,
-                "reason": one.reason,
-                "detail": one.detail,
-            }
-            original = originals[one.offset, one.item]
-            if original is not None:
-                letter |= _original(original, self._max_bytes)
-            letter["origin"] = {
-                "topic": task.topic,
-                "partition": task.partition,
-                "offset": one.offset,
-                "row": one.item,
-            }
-            key = None if one.stream_id is None else one.stream_id.encode()
-            yield Written(one.offset, one.item, Output(DEAD_LETTER, key, _to_json(letter)))
+    def _dead_letter(self, task: Task, one: Refused, original: bytes | None) -> Output:
+        letter: dict[str, Any] = {
+            "v": 1,
+            "source": self._source,
+            "stream_id": one.stream_id,
+            "reason": one.reason,
+            "detail": one.detail,
+        }
+        if original is not None:
+            letter |= _original(original, self._max_bytes)
+        place = {"topic": task.topic, "partition": task.partition, "offset": one.offset, "row": one.item}
+        letter["origin"] = place
+        return Output(DEAD_LETTER, one.stream_id.encode() if one.stream_id else None, _to_json(letter))
 
-    def _matches(self, effects: EventEffects, origins: Sequence[str]) -> Iterator[Written]:
+    def _matches(self, effects: EventEffects, origin: str) -> tuple[Rows, list[Output]]:
+        """The row of the batch that each match record is due to, and the records."""
         rows, slots = effects.matches
         if not len(rows):
-            return
+            return rows, []
         batch = effects.batch
-        names, projections = self._queries.names, self._queries.projections
         starts = np.flatnonzero(np.concatenate([[True], rows[1:] != rows[:-1]]))
-        hit_rows = rows[starts].tolist()
-        ends = [*starts[1:].tolist(), len(rows)]
-        slot_list = slots.tolist()
-        ts = np.where(batch.timed, batch.ts, batch.log_ts)[rows[starts]].tolist()
-        late = effects.late[rows[starts]].tolist()
-        offsets, items = batch.offsets[rows[starts]].tolist(), batch.items[rows[starts]].tolist()
-        ids = batch.stream_ids
-        begin = 0
-        for place, end in enumerate(ends):
-            row = hit_rows[place]
+        hit_rows = rows[starts]
+        selects = bool(self._queries.selects[slots].any())
+        due: list[int] = []
+        outputs: list[Output] = []
+        names, head, ids, begin = self._queries.ids(slots), self._head, batch.stream_ids, 0
+        for row, end, ts, late, offset, item in zip(
+            hit_rows.tolist(),
+            [*starts[1:].tolist(), len(rows)],
+            np.where(batch.timed, batch.ts, batch.log_ts)[hit_rows].tolist(),
+            effects.late[hit_rows].tolist(),
+            batch.offsets[hit_rows].tolist(),
+            batch.items[hit_rows].tolist(),
+            strict=True,
+        ):
             stream_id = ids[row]
-            hit = slot_list[begin:end]
-            begin = end
-            grouped: dict[tuple[str, ...], list[str]] = {}
-            for slot in hit:
-                grouped.setdefault(projections[slot], []).append(names[slot])
-            head = f'{self._head}{json_text(stream_id)},"ts":{ts[place]},"queries":["'
-            mark = ',"late":true' if late[place] else ""
-            for projection in sorted(grouped):
+            first = f'{head}{_quoted(stream_id)},"ts":{ts},"queries":["'
+            last = f'{origin}{offset},"row":{item}}}}}'
+            mark = ',"late":true' if late else ""
+            grouped = self._by_projection(slots[begin:end], names[begin:end]) if selects else None
+            for projection, named in grouped or (((), names[begin:end]),):
                 attrs = self._attrs(projection, effects.points[row]) if projection else "{}"
-                tail = f'"]{mark},"attrs":{attrs},{origins[row]}'
-                for chunk, text in self._chunks(sorted(grouped[projection])):
-                    value = f"{head}{text}{tail[:2]}{chunk}{tail[2:]}"
-                    output = Output(MATCHES, stream_id.encode(), value.encode())
-                    yield Written(offsets[place], items[place], output)
+                for chunk, text in self._chunks(named):
+                    value = f'{first}{text}"]{chunk}{mark},"attrs":{attrs},{last}'
+                    due.append(row)
+                    outputs.append(Output(MATCHES, stream_id.encode(), value.encode()))
+            begin = end
+        return np.array(due, dtype=np.int32), outputs
 
-    def _chunks(self, ids: list[str]) -> Iterator[tuple[str, str]]:
-        """Parts of at most ``max_ids`` ids, each with the fields that tell it from its siblings."""
+    def _by_projection(self, slots: Slots, names: list[str]) -> list[tuple[tuple[str, ...], list[str]]]:
+        """Ids by what their queries select: those that select the same share a record."""
+        projections = self._queries.projections
+        grouped: dict[tuple[str, ...], list[str]] = {}
+        for slot, name in zip(slots.tolist(), names, strict=True):
+            grouped.setdefault(projections[slot], []).append(name)
+        return sorted(grouped.items())
+
+    def _chunks(self, ids: list[str]) -> Iterable[tuple[str, str]]:
+        """Parts of at most ``max_ids`` ids, sorted, each with the fields that tell it from its siblings."""
+        if len(ids) == 1:
+            return (("", ids[0]),)
+        ids.sort()
         most = self._max_ids
         if len(ids) <= most:
-            yield "", '","'.join(ids)
-            return
+            return (("", '","'.join(ids)),)
         chunks = -(-len(ids) // most)
-        for chunk in range(chunks):
-            part = ids[chunk * most : (chunk + 1) * most]
-            yield f',"chunk":{chunk + 1},"chunks":{chunks}', '","'.join(part)
+        return [
+            (f',"chunk":{chunk + 1},"chunks":{chunks}', '","'.join(ids[chunk * most : (chunk + 1) * most]))
+            for chunk in range(chunks)
+        ]
 
-    def _event_borders(self, effects: EventEffects, origins: Sequence[str]) -> Iterator[Written]:
+    def _event_borders(self, effects: EventEffects, origin: str) -> list[Output]:
         batch, records = effects.batch, effects.borders
-        causes = records.causes.tolist()
-        reasons = ["stream_removed" if batch.removal[row] else "event" for row in causes]
-        points = effects.points[records.causes]
-        ids = [batch.stream_ids[row] for row in causes]
-        tails = [origins[row] for row in causes]
-        outputs = self._borders(records, ids, reasons, points, tails)
-        for row, output in zip(causes, outputs, strict=True):
-            yield Written(int(batch.offsets[row]), int(batch.items[row]), output)
+        rows = records.causes
+        ids = batch.stream_ids
+        return self._borders(
+            records,
+            [ids[row] for row in rows.tolist()],
+            ["stream_removed" if removal else "event" for removal in batch.removal[rows].tolist()],
+            effects.points[rows],
+            [
+                f'{origin}{offset},"row":{item}}}}}'
+                for offset, item in zip(batch.offsets[rows].tolist(), batch.items[rows].tolist(), strict=True)
+            ],
+        )
 
-    def commands(self, effects: CommandEffects, table: StreamTable) -> list[Written]:
+    def commands(self, effects: CommandEffects, table: StreamTable) -> list[Output]:
         """The border records that a group of commands caused in one partition."""
         records = effects.borders
         causes = [effects.causes[place] for place in records.causes.tolist()]
-        outputs = self._borders(
+        return self._borders(
             records,
             [table.names[row] for row in records.streams.tolist()],
             [cause.reason for cause in causes],
             table.point[records.streams],
             [f'"origin":{{"command":{cause.command}}}}}' for cause in causes],
         )
-        return [Written(-1, -1, output) for output in outputs]
 
     def _borders(
         self,
@@ -173,22 +187,39 @@ class Encoder:
         reasons: Sequence[str],
         points: Points,
         tails: Sequence[str],
-    ) -> Iterator[Output]:
-        names, projections = self._queries.names, self._queries.projections
+    ) -> list[Output]:
+        names, head, slots = self._queries.ids(records.slots), self._head, records.slots
+        selects = bool(self._queries.selects[slots].any())
+        leaves = np.concatenate([[0], np.cumsum(~records.entered)])
+        middles = records.starts[:-1] + leaves[records.starts[1:]] - leaves[records.starts[:-1]]
         starts = records.starts.tolist()
-        slots, entered = records.slots.tolist(), records.entered.tolist()
-        for i, (seq, ts) in enumerate(zip(records.seq.tolist(), records.ts.tolist(), strict=True)):
-            told = range(starts[i], starts[i + 1])
-            leave = sorted(names[slots[p]] for p in told if not entered[p])
-            enter = sorted(names[slots[p]] for p in told if entered[p])
-            selected = sorted({name for p in told for name in projections[slots[p]]})
-            attrs = self._attrs(selected, points[i]) if selected else "{}"
-            stream_id = stream_ids[i]
-            value = (
-                f'{self._head}{json_text(stream_id)},"seq":{seq},"ts":{ts},"reason":"{reasons[i]}",'
-                f'"leave":{_id_list(leave)},"enter":{_id_list(enter)},"cross":[],"attrs":{attrs},{tails[i]}'
+        outputs = []
+        for i, (seq, ts, stream_id, reason, begin, middle, end, tail) in enumerate(
+            zip(
+                records.seq.tolist(),
+                records.ts.tolist(),
+                stream_ids,
+                reasons,
+                starts,
+                middles.tolist(),
+                starts[1:],
+                tails,
+                strict=False,
             )
-            yield Output(BORDERS, stream_id.encode(), value.encode())
+        ):
+            attrs = self._attrs(self._selected(slots[begin:end]), points[i]) if selects else "{}"
+            value = (
+                f'{head}{_quoted(stream_id)},"seq":{seq},"ts":{ts},"reason":"{reason}",'
+                f'"leave":{_id_list(names[begin:middle])},"enter":{_id_list(names[middle:end])},'
+                f'"cross":[],"attrs":{attrs},{tail}'
+            )
+            outputs.append(Output(BORDERS, stream_id.encode(), value.encode()))
+        return outputs
+
+    def _selected(self, slots: Slots) -> list[str]:
+        """What any of these queries selects, sorted."""
+        projections = self._queries.projections
+        return sorted({name for slot in slots.tolist() for name in projections[slot]})
 
     def _attrs(self, selected: Iterable[str], point: Points) -> str:
         present = values(self._queries, point)
@@ -196,7 +227,11 @@ class Encoder:
 
 
 def _id_list(ids: list[str]) -> str:
-    return '["' + '","'.join(ids) + '"]' if ids else "[]"
+    if not ids:
+        return "[]"
+    if len(ids) > 1:
+        ids.sort()
+    return '["' + '","'.join(ids) + '"]'
 
 
 def _original(value: bytes, max_bytes: int) -> dict[str, Any]:

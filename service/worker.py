@@ -235,13 +235,13 @@ class Worker:
         engine.assign(task, ((record.key, record.value or b"") for record in self._log.restore(partition)))
         now = self._clock()
         for entries in _batched(self._entries(position.command, offset), REPLAY_ENTRIES):
-            written: list[Written] = []
+            outputs: list[Output] = []
             for effects in engine.command(entries, now):
                 encoder = self._encoder(engine.queries_of(task))
-                written += encoder.commands(effects, engine.tables[task])
+                outputs += encoder.commands(effects, engine.tables[task])
             self._log.commit(
                 Commit(
-                    outputs=[one.output for one in written],
+                    outputs=outputs,
                     state={partition: [StateRecord(*record) for record in engine.state_records(task)]},
                     positions={partition: Position(position.event, entries[-1][0] + 1)},
                 )
@@ -351,8 +351,7 @@ class Worker:
         entries = [(record.offset, wire.command_body(record.value)) for record in records]
         for effects in self.engine.command(entries, self._clock()):
             task = effects.task
-            written = self._codec(task).encoder.commands(effects, self.engine.tables[task])
-            step.outputs += [one.output for one in written]
+            step.outputs += self._codec(task).encoder.commands(effects, self.engine.tables[task])
             self._metrics.borders(self._source(task).name, effects.borders.entered)
         step.moved |= self.engine.tables.keys()
         self._subscribe()
@@ -376,7 +375,7 @@ class Worker:
         match_seconds = perf_counter() - started
         effects = effects._replace(refused=[*decoded.refused, *effects.refused])
         written = codec.encoder.events(effects, decoded.originals)
-        step.outputs += [one.output for one in written]
+        step.outputs += written.outputs
         step.moved.add(task)
         self.positions[task] = chunk.next_offset
         self._metrics.batch(
@@ -393,13 +392,13 @@ class Worker:
             self._deliver(task, chunk.next_offset, written, effects, step)
 
     def _deliver(
-        self, task: Task, next_offset: int, written: Sequence[Written], effects: EventEffects, step: _Step
+        self, task: Task, next_offset: int, written: Written, effects: EventEffects, step: _Step
     ) -> None:
         waiting = self._deliveries[task]
-        for one in written:
-            delivery = waiting.get(one.offset)
+        for output, offset in zip(written.outputs, written.offsets.tolist(), strict=True):
+            delivery = waiting.get(offset)
             if delivery is not None:
-                delivery.outputs.append(one.output)
+                delivery.outputs.append(output)
         for refused in effects.refused:
             if refused.offset in waiting:
                 waiting[refused.offset].refused += 1

@@ -39,6 +39,7 @@ class QuerySet:
         self.queries: list[Query | None] = []
         self.kinds: NDArray[np.uint8] = np.zeros(16, dtype=np.uint8)
         self.remembers: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
+        self.selects: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
         self._ignores: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
         self.projections: list[tuple[str, ...]] = []
         self._free: list[int] = []
@@ -82,6 +83,7 @@ class QuerySet:
             self._ignores[slot] = query.initial is Initial.IGNORE
             self.remembers[slot] |= self._ignores[slot]
             self.projections[slot] = query.select
+            self.selects[slot] = bool(query.select)
         self._index([slot for slot in moved if self._region(slot) is not None])
         return np.array(slots, dtype=np.int32)
 
@@ -152,6 +154,7 @@ class QuerySet:
             if slot >= len(self.kinds):
                 self.kinds = np.concatenate([self.kinds, np.zeros_like(self.kinds)])
                 self.remembers = np.concatenate([self.remembers, np.zeros_like(self.remembers)])
+                self.selects = np.concatenate([self.selects, np.zeros_like(self.selects)])
                 self._ignores = np.concatenate([self._ignores, np.zeros_like(self._ignores)])
         self.slot_of[id] = slot
         return slot

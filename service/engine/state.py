@@ -25,7 +25,7 @@ from service.engine.streams import PartitionTime, StreamTable
 from service.index.protocol import Points, Rows
 from service.model import Missing
 
-BLOCK = 1024
+BLOCK = 256
 RING = 1024
 VERSION = 1
 

@@ -102,7 +102,7 @@ class EngineDriver:
             encoder = Encoder(queries, max_ids=self.engine.limits.ids, max_bytes=1 << 20)
             written = encoder.events(effects, decoded.originals)
             if not self._armed:
-                self._outputs += [tuple(one.output) for one in written]
+                self._outputs += [tuple(output) for output in written.outputs]
                 self._state[task].update(self.engine.state_records(task))
                 self._done[task] = fresh[-1].offset + 1
 
@@ -161,6 +161,6 @@ class EngineDriver:
             queries = self.engine.queries_of(effects.task)
             encoder = Encoder(queries, max_ids=self.engine.limits.ids, max_bytes=1 << 20)
             written = encoder.commands(effects, self.engine.tables[effects.task])
-            self._outputs += [tuple(one.output) for one in written]
+            self._outputs += [tuple(output) for output in written]
         for task in self.engine.tables:
             self._state[task].update(self.engine.state_records(task))
