@@ -4,10 +4,11 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 LOG ?= sqlite
+PORT ?= 8080
 STAMP := .venv/.installed
 
 help: ## print this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 setup: $(STAMP) ## create .venv with the pinned packages
 
@@ -17,8 +18,19 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
+run: setup $(if $(filter kafka,$(LOG)),kafka) ## show it: weather alarms, price bands (LOG=kafka: on a broker, then Spark)
+	$(BIN)/python deploy/demo/run.py --log $(LOG) --port $(PORT)
+
+kafka: setup ## start a real broker on 127.0.0.1:9092, fetched into .kafka (Java 17)
+	@$(BIN)/python -m deploy.kafka.broker start
+
+kafka-stop: ## end that broker
+	@$(BIN)/python -m deploy.kafka.broker stop
+
+.PHONY: kafka kafka-stop
+
 lock: ## pin the packages anew, with hashes
 	uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --no-emit-index-url \
 	  --no-header --output-file requirements.lock pyproject.toml deploy/build-requirements.in
 
-.PHONY: help setup lock
+.PHONY: help setup run lock

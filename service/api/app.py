@@ -1,0 +1,105 @@
+"""The HTTP application: routes, error answers and the OpenAPI document, around one runtime.
+
+Handlers never block the event loop: questions and changes go to the worker's thread as futures, reading of
+the log and parsing of big bodies to threads. Bodies are read as bytes and judged by ``language``, which names
+the field and the reason; the framework validates query parameters only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+
+from service import __version__
+from service.api import (
+    bulk,
+    collection,
+    events,
+    health,
+    outputs,
+    problems,
+    queries,
+    sources,
+    streams,
+    validation,
+)
+from service.api.context import Service, attach
+from service.metrics import Metrics
+from service.runtime import Runtime
+from service.settings import Settings
+
+_DESCRIPTION = """
+Continual range queries over streams of events. Register a source, then queries on it; send events here or to
+the source's topic; read what matched, and which stream entered or left which query.
+
+Every error is `application/problem+json` with the field and the reason class. A change is answered when it
+holds: `active_from` names the first offset of each partition that sees it.
+"""
+
+#: ``bulk`` and ``collection`` come first: their paths begin like that of one query.
+_ROUTERS = (sources, bulk, collection, queries, validation, events, streams, outputs, health)
+
+
+def create_app(runtime: Runtime, settings: Settings, metrics: Metrics) -> FastAPI:
+    """The application. It neither starts nor stops the runtime."""
+    app = FastAPI(
+        title="Rangewatch",
+        version=__version__,
+        summary="A streaming matching service for continual range queries.",
+        description=_DESCRIPTION,
+        redirect_slashes=False,
+        redoc_url=None,
+    )
+    attach(app, Service(runtime, settings, metrics))
+    problems.install(app)
+    for module in _ROUTERS:
+        app.include_router(module.router)
+    _document(app)
+    return app
+
+
+def _document(app: FastAPI) -> None:
+    """Replaces the framework's idea of the document: its errors are not ours, and ours have one schema."""
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            made = get_openapi(
+                title=app.title,
+                version=app.version,
+                summary=app.summary,
+                description=app.description,
+                routes=app.routes,
+            )
+            _replace_errors(made)
+            _restore_examples(made)
+            app.openapi_schema = made
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]
+
+
+def _replace_errors(document: dict[str, Any]) -> None:
+    """Path parameters are texts, which always validate: the errors that the framework adds never happen."""
+    schemas = document["components"]["schemas"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    schemas["Problem"] = problems.Problem.model_json_schema()
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            if problems.MEDIA_TYPE not in operation["responses"].get("422", {}).get("content", {}):
+                operation["responses"].pop("422", None)
+
+
+def _restore_examples(document: dict[str, Any]) -> None:
+    """The framework drops what is null, also from examples, where it says something."""
+    for route in (route for module in _ROUTERS for route in module.router.routes):
+        assert isinstance(route, APIRoute)
+        for operation in document["paths"][route.path_format].values():
+            if operation["summary"] == route.summary:
+                for status, entry in route.responses.items():
+                    for media, content in entry.get("content", {}).items():
+                        shown = operation["responses"][str(status)]["content"][media]
+                        shown["example"] = content["example"]

@@ -1,0 +1,149 @@
+"""Queries over HTTP, many at a time: pages and the export.
+
+Both take a snapshot of the catalog (one shallow copy, made between two batches) and work on it outside the
+owner thread. Order is by id, and a page goes on after an id, so a page never repeats or skips a query that
+was there all along, whatever changes meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import json
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Annotated, Any, Literal, NamedTuple
+
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.api.bodies import NDJSON, json_answer
+from service.api.context import LiveService, Service
+from service.api.problems import documented
+from service.api.queries import VIEW_EXAMPLE
+from service.api.shapes import QueryPage, answer
+from service.api.views import quarantined_view, query_view
+from service.engine.catalog import Quarantined
+from service.engine.commands import Registered
+from service.language import query_body
+from service.model import Reason, Refusal
+
+router = APIRouter(prefix="/v1", tags=["queries"])
+
+_EXPORTED_AT_A_TIME = 1_000
+
+
+class Filter(BaseModel):
+    """Which queries; every condition given must hold."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    source: str | None = Field(None, description="of this source")
+    tag: list[str] = Field([], description="with this tag, as key:value or key alone; may be repeated")
+    state: Literal["active", "disabled", "quarantined"] | None = Field(None, description="in this state")
+
+
+class Paging(Filter):
+    after: str = Field("", description="ids after this one")
+    limit: int = Field(100, ge=1, description="at most so many; the setting max_page bounds it")
+
+
+class _Snapshot(NamedTuple):
+    """The catalog at one moment; Registered and Quarantined never change."""
+
+    queries: Mapping[str, Registered]
+    quarantined: Mapping[str, Quarantined]
+
+
+async def _snapshot(service: Service) -> _Snapshot:
+    return await service.ask(
+        lambda engine: _Snapshot(dict(engine.catalog.queries), dict(engine.catalog.quarantined))
+    )
+
+
+def _has_tag(tags: Mapping[str, str], wanted: str) -> bool:
+    name, colon, text = wanted.partition(":")
+    return name in tags and (not colon or tags[name] == text)
+
+
+def _holds(chosen: Filter, registered: Registered) -> bool:
+    query = registered.query
+    return (
+        (chosen.source is None or chosen.source == query.source)
+        and (chosen.state is None or chosen.state == ("active" if query.enabled else "disabled"))
+        and all(_has_tag(query.tags, wanted) for wanted in chosen.tag)
+    )
+
+
+def _holds_quarantined(chosen: Filter, quarantined: Quarantined) -> bool:
+    body = quarantined.body if isinstance(quarantined.body, dict) else {}
+    return (
+        chosen.state in (None, "quarantined")
+        and (chosen.source is None or chosen.source == body.get("source"))
+        and all(_has_tag(body.get("tags") or {}, wanted) for wanted in chosen.tag)
+    )
+
+
+def _page(snapshot: _Snapshot, paging: Paging) -> dict[str, Any]:
+    ids = [id for id, one in snapshot.queries.items() if id > paging.after and _holds(paging, one)]
+    ids += [
+        id
+        for id, one in snapshot.quarantined.items()
+        if id > paging.after and _holds_quarantined(paging, one)
+    ]
+    page = heapq.nsmallest(paging.limit, ids)
+    views = [
+        query_view(snapshot.queries[id])
+        if id in snapshot.queries
+        else quarantined_view(id, snapshot.quarantined[id])
+        for id in page
+    ]
+    return {"queries": views, "next": page[-1] if len(page) < len(ids) else None}
+
+
+@router.get(
+    "/queries",
+    summary="List queries",
+    response_model=None,
+    responses={
+        200: answer(QueryPage, "A page of queries by id.", {"queries": [VIEW_EXAMPLE], "next": None}),
+        **documented(422, 503),
+    },
+)
+async def list_queries(paging: Annotated[Paging, Query()], service: LiveService) -> Response:
+    """A page of queries in the order of their ids. Go on with `after` set to `next`."""
+    if paging.limit > service.settings.max_page:
+        detail = f"is more than max_page, {service.settings.max_page}; ask for less and go on with after"
+        raise Refusal(Reason.LIMIT, "limit", detail)
+    return json_answer(await asyncio.to_thread(_page, await _snapshot(service), paging))
+
+
+@router.get(
+    "/queries:export",
+    summary="Export queries",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "One body a line, as `POST /v1/queries:bulk` takes them.",
+            "content": {
+                NDJSON: {
+                    "schema": {"type": "string"},
+                    "example": '{"id": "hot", "source": "rooms", "where": "temp > 30", "on": ["match"]}\n',
+                }
+            },
+        },
+        **documented(422, 503),
+    },
+)
+async def export_queries(chosen: Annotated[Filter, Query()], service: LiveService) -> Response:
+    """All queries of one moment by id, importable as they are. Quarantined ones are left out: they would be
+    refused."""
+    snapshot = await _snapshot(service)
+    return StreamingResponse(_lines(snapshot.queries, chosen), media_type=NDJSON)
+
+
+def _lines(queries: Mapping[str, Registered], chosen: Filter) -> Iterator[bytes]:
+    ids = iter(sorted(id for id, one in queries.items() if _holds(chosen, one)))
+    while some := list(islice(ids, _EXPORTED_AT_A_TIME)):
+        yield "".join(json.dumps(query_body(queries[id].query)) + "\n" for id in some).encode()

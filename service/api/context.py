@@ -1,0 +1,96 @@
+"""What a handler works with: the runtime and the settings of the application that it belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+
+from fastapi import Depends, FastAPI, Request
+
+from service.api.problems import NOT_RUNNING, Unready
+from service.engine.commands import Command, Outcome
+from service.engine.engine import Engine
+from service.log.port import Message
+from service.metrics import Metrics
+from service.model import Reason, Refusal, Source
+from service.runtime import Receipt, Runtime
+from service.settings import Settings
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    runtime: Runtime
+    settings: Settings
+    metrics: Metrics
+
+    async def ask(self, question: Callable[[Engine], T]) -> T:
+        """The answer to a question, which runs between two batches: it must be quick."""
+        return await _result(self.runtime.ask(question))
+
+    async def command(self, command: Command) -> Outcome:
+        """Makes one change; returns when it holds. Raises its Refusal."""
+        (answer,) = await self.commands([command], atomic=True)
+        if isinstance(answer, Refusal):
+            raise answer
+        assert answer is not None
+        return answer
+
+    async def commands(
+        self, commands: Sequence[Command], *, atomic: bool
+    ) -> Sequence[Outcome | Refusal | None]:
+        return await _result(self.runtime.command(commands, atomic=atomic))
+
+    async def send(self, source: str, messages: Sequence[Message], *, wait: bool) -> Receipt:
+        """Puts messages on a source's topic; ``wait``: returns when they are processed and committed."""
+        return await _result(await asyncio.to_thread(self.runtime.send, source, messages, wait=wait))
+
+    async def remove_stream(self, source: str, stream_id: str) -> bool:
+        return await _result(self.runtime.remove_stream(source, stream_id))
+
+    async def source(self, name: str) -> Source:
+        """A source by name. Raises Refusal (unknown_source)."""
+        source = await self.ask(lambda engine: engine.catalog.sources.get(name))
+        if source is None:
+            raise unknown_source(name)
+        return source
+
+
+async def _result(future: Future[T]) -> T:
+    """What a future of the runtime holds. A request that is given up leaves the future to its owner."""
+    return await asyncio.shield(asyncio.wrap_future(future))
+
+
+def unknown_source(name: str) -> Refusal:
+    return Refusal(
+        Reason.UNKNOWN_SOURCE, "source", f"there is no source {name!r}; PUT /v1/sources/{{name}} creates one"
+    )
+
+
+def attach(app: FastAPI, service: Service) -> None:
+    app.state.service = service
+
+
+def _service(request: Request) -> Service:
+    service = request.app.state.service
+    assert isinstance(service, Service)
+    return service
+
+
+def _live_service(request: Request) -> Service:
+    service = _service(request)
+    if service.runtime.failure is not None:
+        raise Unready(NOT_RUNNING)
+    if not service.runtime.ready:
+        raise Unready("the service is catching up; try again")
+    return service
+
+
+#: The service in whatever state it is; for health and metrics.
+AnyService = Annotated[Service, Depends(_service)]
+#: The service, or a 503 where it has not caught up.
+LiveService = Annotated[Service, Depends(_live_service)]

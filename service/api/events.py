@@ -1,0 +1,163 @@
+"""Events over HTTP: onto the log, like any producer's, or matched without a trace."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.api.bodies import NDJSON, json_answer, read_body
+from service.api.context import LiveService, unknown_source
+from service.api.messages import messages_of, values_of
+from service.api.problems import documented
+from service.api.shapes import EVENT_EXAMPLE, Accepted, Matched, Processed, answer
+from service.engine.effects import Refused
+from service.engine.engine import Engine
+from service.log.port import Output
+from service.model import Refusal
+from service.runtime import Receipt
+from service.settings import Settings
+from service.trial import try_events
+
+router = APIRouter(prefix="/v1", tags=["events"])
+
+
+class OfSource(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    source: str = Field(description="the source that the events are of")
+
+
+class Sending(OfSource):
+    wait: bool = Field(False, description="answer when the events are processed, with what they caused")
+
+
+_POSITION = {"topic": "events.ais", "partition": 0, "offset": 4711}
+_PROCESSED = {
+    "positions": [_POSITION],
+    "refused": 0,
+    "outputs": [
+        {
+            "topic": "matches",
+            "key": "v-17",
+            "value": {
+                "v": 1,
+                "tenant": "default",
+                "source": "ais",
+                "stream_id": "v-17",
+                "ts": 1641168000000,
+                "queries": ["harbour-7-fast"],
+                "attrs": {"sog": 12.1},
+                "origin": {"topic": "events.ais", "partition": 0, "offset": 4711, "row": 0},
+            },
+        }
+    ],
+}
+_EVENT: dict[str, Any] = {"type": "object", "description": "the stream id, the time and the attributes"}
+_EVENTS_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {"oneOf": [_EVENT, {"type": "array", "items": _EVENT}]},
+                "examples": {
+                    "one": {"summary": "one event", "value": EVENT_EXAMPLE},
+                    "many": {
+                        "summary": "several events",
+                        "value": [EVENT_EXAMPLE, {**EVENT_EXAMPLE, "ts": 1641168060000}],
+                    },
+                },
+            },
+            NDJSON: {
+                "schema": {"type": "string"},
+                "example": '{"stream_id": "v-17", "sog": 12.1}\n{"stream_id": "v-23", "sog": 0.2}\n',
+            },
+        },
+    }
+}
+
+
+async def _values(request: Request, service: LiveService) -> list[bytes]:
+    body = await read_body(request, service.settings)
+    is_ndjson = request.headers.get("content-type", "").partition(";")[0].strip().lower() == NDJSON
+    return await asyncio.to_thread(values_of, body, is_ndjson=is_ndjson)
+
+
+@router.post(
+    "/events",
+    summary="Send events",
+    status_code=202,
+    response_model=None,
+    responses={
+        200: answer(Processed, "With wait=true: processed and committed.", _PROCESSED),
+        202: answer(Accepted, "In the log; they will be processed once.", {"positions": [_POSITION]}),
+        **documented(400, 413, 422, 503),
+    },
+    openapi_extra=_EVENTS_BODY,
+)
+async def send_events(
+    sending: Annotated[Sending, Query()], request: Request, service: LiveService
+) -> Response:
+    """One event, a JSON array of events, or one of either a line. What is no event goes to the dead letters;
+    with `wait=true` the answer counts these and has them among the outputs."""
+    values = await _values(request, service)
+    source = await service.source(sending.source)
+    partitions = await asyncio.to_thread(service.runtime.partitions, source.name)
+    messages = await asyncio.to_thread(
+        messages_of,
+        values,
+        source,
+        partitions=partitions,
+        max_bytes=service.settings.max_message_bytes,
+    )
+    receipt = await service.send(source.name, messages, wait=sending.wait)
+    positions = [
+        {"topic": source.topic, "partition": partition, "offset": offset}
+        for partition, offset in receipt.positions
+    ]
+    if not sending.wait:
+        return json_answer({"positions": positions}, 202)
+    return Response(_processed(positions, receipt), 200, media_type="application/json")
+
+
+def _processed(positions: list[dict[str, Any]], receipt: Receipt) -> bytes:
+    outputs = [_output(output) for output in receipt.outputs or ()]
+    return msgspec.json.encode({"positions": positions, "refused": receipt.refused, "outputs": outputs})
+
+
+def _output(output: Output) -> dict[str, Any]:
+    key = None if output.key is None else output.key.decode()
+    return {"topic": output.topic, "key": key, "value": msgspec.Raw(output.value)}
+
+
+@router.post(
+    "/match",
+    summary="Match events without a trace",
+    response_model=None,
+    responses={
+        200: answer(Matched, "The queries of each event.", {"matches": [["harbour-7-fast"], []]}),
+        **documented(400, 413, 422, 503),
+    },
+    openapi_extra=_EVENTS_BODY,
+)
+async def match_events(of: Annotated[OfSource, Query()], request: Request, service: LiveService) -> Response:
+    """A dry run: which queries these events would match. Nothing is stored, no stream moves, nothing is
+    carried. An event that would be refused refuses the request and is named as `events[n]`."""
+    values = await _values(request, service)
+    results = await service.ask(lambda engine: _tried(engine, of.source, values, service.settings))
+    for i, result in enumerate(results):
+        if isinstance(result, Refused):
+            raise Refusal(result.reason, f"events[{i}]", result.detail)
+    return json_answer({"matches": results})
+
+
+def _tried(
+    engine: Engine, source: str, values: Sequence[bytes], settings: Settings
+) -> list[list[str] | Refused]:
+    if source not in engine.sets:
+        raise unknown_source(source)
+    return try_events(engine, source, values, max_bytes=settings.max_message_bytes)

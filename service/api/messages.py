@@ -1,0 +1,147 @@
+"""From the body of a request to messages for the log, without changing a byte of an event.
+
+A body is one JSON value, or NDJSON: one value a line. One value is one message as it came; an array is cut
+only where it must be, between events: where it is longer than a message may be, and by partition, since a
+stream's events belong into one. Order is kept within a stream, and within a partition.
+
+Events are not judged here: whatever is JSON goes to the log and is judged there as from any producer. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from service.log.port import Message
+from service.model import Reason, Refusal, Source
+
+_NOT_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+_raw = msgspec.json.Decoder(msgspec.Raw).decode
+_raw_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+@lru_cache(maxsize=100_000)
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition that Kafka's own clients choose for a key (murmur2)."""
+    if partitions == 1:
+        return 0
+    # Imported here: the embedded log has one partition and does without the client's start-up time.
+    from kafka.partitioner.default import murmur2
+
+    return int((murmur2(key) & 0x7FFFFFFF) % partitions)
+
+
+def values_of(body: bytes, *, is_ndjson: bool) -> list[bytes]:
+    """The JSON values of a body: itself, or its lines that are not blank.
+
+    A line of NDJSON may be no JSON, as a message may; a body is NDJSON if it says so and has a line that is
+    JSON, or if its first line is. Raises Refusal (malformed).
+    """
+    try:
+        _raw(body)
+        return [body]
+    except _NOT_JSON as error:
+        mistake = "zero bytes" if not body else str(error)
+    lines = [line for line in body.split(b"\n") if line.strip()]
+    if len(lines) > 1 and any(map(_is_json, lines if is_ndjson else lines[:1])):
+        return lines
+    raise Refusal(Reason.MALFORMED, "", f"neither JSON nor a JSON value a line: {mistake}")
+
+
+def messages_of(values: Iterable[bytes], source: Source, *, partitions: int, max_bytes: int) -> list[Message]:
+    """The messages for these values, in order. Raises Refusal (too_large): an event beyond ``max_bytes``."""
+    stream_ids = _StreamIds(source.key)
+    messages: list[Message] = []
+    for value in values:
+        if not _is_array(value):
+            _check_size(value, max_bytes)
+            messages.append(Message(stream_ids.of(value), value))
+        elif partitions == 1 and len(value) <= max_bytes:
+            messages.append(Message(None, value, 0))
+        else:
+            messages += _split(value, stream_ids, partitions, max_bytes)
+    return messages
+
+
+def _split(array: bytes, stream_ids: _StreamIds, partitions: int, max_bytes: int) -> list[Message]:
+    try:
+        events = [bytes(event) for event in _raw_items(array)]
+    except _NOT_JSON:
+        _check_size(array, max_bytes)
+        return [Message(None, array)]
+    by_partition: dict[int, list[bytes]] = {}
+    for event, key in zip(events, stream_ids.of_all(array, events), strict=True):
+        partition = partition_of(key, partitions) if key else 0
+        by_partition.setdefault(partition, []).append(event)
+    return [
+        Message(None, value, partition)
+        for partition, chosen in sorted(by_partition.items())
+        for value in _packed(chosen, max_bytes)
+    ]
+
+
+def _packed(events: Sequence[bytes], max_bytes: int) -> Iterable[bytes]:
+    """Arrays of these events in order, as few as fit."""
+    packet: list[bytes] = []
+    length = 1
+    for event in events:
+        _check_size(event, max_bytes - 2)
+        if length + len(event) + 1 > max_bytes:
+            yield b"[" + b",".join(packet) + b"]"
+            packet, length = [], 1
+        packet.append(event)
+        length += len(event) + 1
+    if packet:
+        yield b"[" + b",".join(packet) + b"]"
+
+
+def _check_size(event: bytes, max_bytes: int) -> None:
+    if len(event) > max_bytes:
+        raise Refusal(
+            Reason.TOO_LARGE, "", f"an event of {len(event)} bytes; max_message_bytes allows {max_bytes}"
+        )
+
+
+def _is_json(value: bytes) -> bool:
+    try:
+        _raw(value)
+    except _NOT_JSON:
+        return False
+    return True
+
+
+def _is_array(value: bytes) -> bool:
+    return value.lstrip()[:1] == b"["
+
+
+class _StreamIds:
+    """Reads the stream id of events at the source's key path, as a key; None where there is none."""
+
+    def __init__(self, path: str) -> None:
+        self._depth = path.count(".") + 1
+        shape: Any = str
+        for part in reversed(path.split(".")):
+            shape = msgspec.defstruct("Keyed", [("inner", shape)], rename={"inner": part})
+        self._one = msgspec.json.Decoder(shape).decode
+        self._many = msgspec.json.Decoder(list[shape]).decode
+
+    def of(self, event: bytes) -> bytes | None:
+        try:
+            return self._key(self._one(event))
+        except (*_NOT_JSON, UnicodeEncodeError):
+            return None
+
+    def of_all(self, array: bytes, events: Sequence[bytes]) -> list[bytes | None]:
+        try:
+            return [self._key(event) for event in self._many(array)]
+        except (*_NOT_JSON, UnicodeEncodeError):
+            return [self.of(event) for event in events]
+
+    def _key(self, found: Any) -> bytes | None:
+        for _ in range(self._depth):
+            found = found.inner
+        return found.encode() or None

@@ -1,0 +1,199 @@
+"""Queries over HTTP, one at a time: register, replace, change, delete, read, and who is inside."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Request, Response
+
+from service.api.bodies import json_answer, read_message
+from service.api.context import LiveService
+from service.api.problems import documented
+from service.api.shapes import (
+    PATCH_SCHEMA,
+    QUERY_EXAMPLE,
+    QUERY_SCHEMA,
+    Members,
+    QuarantinedView,
+    QueryView,
+    answer,
+    json_body,
+)
+from service.api.views import active_from, quarantined_view, query_view
+from service.engine.commands import DeleteQuery, Outcome, PatchQuery, PutQuery, Registered
+from service.engine.engine import Engine
+from service.language import load_json
+from service.model import Reason, Refusal
+
+router = APIRouter(prefix="/v1/queries", tags=["queries"])
+
+IfMatch = Annotated[
+    str | None,
+    Header(alias="If-Match", description="change only this version (an ETag), or any that is there (*)"),
+]
+
+VIEW_EXAMPLE: dict[str, Any] = {
+    **QUERY_EXAMPLE,
+    "initial": "emit",
+    "keep": None,
+    "for": None,
+    "enabled": True,
+    "expires_at": None,
+    "etag": "12",
+    "state": "active",
+    "active_from": {"command": 12},
+    "canonical": "29.5 <= lat < 29.8 and -95.1 <= lon < -94.7 and sog > 10"
+    " or kind in ('tanker', 'tug') and 29.5 <= lat < 29.8 and -95.1 <= lon < -94.7",
+}
+_CHANGED = {
+    **VIEW_EXAMPLE,
+    "active_from": {"command": 12, "positions": [{"topic": "events.ais", "partition": 0, "offset": 4711}]},
+}
+_ETAG = {"ETag": {"description": "the version; If-Match takes it", "schema": {"type": "string"}}}
+
+
+def _query(description: str, example: dict[str, Any]) -> dict[str, Any]:
+    return {**answer(QueryView, description, example), "headers": _ETAG}
+
+
+def _etag(version: int) -> str:
+    return f'"{version}"'
+
+
+def _version(if_match: str | None) -> str | None:
+    """The version in an If-Match: ``"12"``, bare ``12`` or ``*``. A weak tag is none and never matches."""
+    if if_match is None:
+        return None
+    text = if_match.strip()
+    if "," in text:
+        raise Refusal(Reason.BAD_VALUE, "If-Match", "names several versions; name the one that you have read")
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
+
+
+def _changed(outcome: Outcome) -> Response:
+    assert isinstance(outcome.subject, Registered)
+    view = {**query_view(outcome.subject), "active_from": active_from(outcome)}
+    headers = {"ETag": _etag(outcome.subject.version)}
+    created = outcome.done == "created"
+    if created:
+        headers["Location"] = f"/v1/queries/{outcome.subject.query.id}"
+    return json_answer(view, 201 if created else 200, headers)
+
+
+@router.put(
+    "/{id}",
+    summary="Register or replace a query",
+    response_model=None,
+    responses={
+        200: _query("The query was there and is now as the body says.", _CHANGED),
+        201: _query("The query is new.", _CHANGED),
+        **documented(400, 412, 413, 422, 503),
+    },
+    openapi_extra=json_body({**QUERY_SCHEMA, "required": ["source", "where"]}, QUERY_EXAMPLE),
+)
+async def put_query(id: str, request: Request, service: LiveService, if_match: IfMatch = None) -> Response:
+    """Replaces the whole; what the body leaves out takes its default. The same body again changes nothing.
+    The answer is sent when the change holds."""
+    version = _version(if_match)
+    body = load_json(await read_message(request, service.settings))
+    return _changed(await service.command(PutQuery(id, body, if_match=version)))
+
+
+@router.post(
+    "",
+    summary="Register a new query",
+    status_code=201,
+    response_model=None,
+    responses={201: _query("The query is new.", _CHANGED), **documented(400, 409, 413, 422, 503)},
+    openapi_extra=json_body(QUERY_SCHEMA, QUERY_EXAMPLE),
+)
+async def post_query(request: Request, service: LiveService) -> Response:
+    """Refuses an id that is live, also that of a disabled query (409)."""
+    body = load_json(await read_message(request, service.settings))
+    return _changed(await service.command(PutQuery(None, body, create_only=True)))
+
+
+@router.patch(
+    "/{id}",
+    summary="Change some fields of a query",
+    response_model=None,
+    responses={200: _query("The query as it is now.", _CHANGED), **documented(400, 404, 412, 413, 422, 503)},
+    openapi_extra=json_body(PATCH_SCHEMA, {"enabled": False}),
+)
+async def patch_query(id: str, request: Request, service: LiveService, if_match: IfMatch = None) -> Response:
+    """Replaces the fields that the body names, each as a whole, and no other."""
+    version = _version(if_match)
+    changes = load_json(await read_message(request, service.settings))
+    return _changed(await service.command(PatchQuery(id, changes, if_match=version)))
+
+
+@router.delete(
+    "/{id}",
+    summary="Delete a query",
+    status_code=204,
+    response_model=None,
+    responses={
+        204: {
+            "description": "The query is gone; its members have left it.",
+            "headers": {
+                "Active-From": {
+                    "description": "as JSON what other answers carry as `active_from`",
+                    "schema": {"type": "string"},
+                }
+            },
+        },
+        **documented(404, 412, 422, 503),
+    },
+)
+async def delete_query(id: str, service: LiveService, if_match: IfMatch = None) -> Response:
+    outcome = await service.command(DeleteQuery(id, if_match=_version(if_match)))
+    return Response(status_code=204, headers={"Active-From": json.dumps(active_from(outcome))})
+
+
+@router.get(
+    "/{id}",
+    summary="One query",
+    response_model=None,
+    responses={
+        200: {**_query("The query.", VIEW_EXAMPLE), "model": QueryView | QuarantinedView},
+        **documented(404, 503),
+    },
+)
+async def get_query(id: str, service: LiveService) -> Response:
+    registered, quarantined = await service.ask(
+        lambda engine: (engine.catalog.queries.get(id), engine.catalog.quarantined.get(id))
+    )
+    if registered is not None:
+        return json_answer(query_view(registered), headers={"ETag": _etag(registered.version)})
+    if quarantined is None:
+        raise _unknown(id)
+    return json_answer(quarantined_view(id, quarantined))
+
+
+@router.get(
+    "/{id}/streams",
+    tags=["streams"],
+    summary="Who is inside a query",
+    response_model=None,
+    responses={
+        200: answer(
+            Members, "The members of the query.", {"query": "harbour-7-fast", "streams": ["v-17", "v-23"]}
+        ),
+        **documented(404, 503),
+    },
+)
+async def get_members(id: str, service: LiveService) -> Response:
+    """The streams that are members: inside the region, and not merely since before the query watched."""
+
+    def members(engine: Engine) -> list[str] | None:
+        return engine.members(id) if id in engine.catalog.queries else None
+
+    streams = await service.ask(members)
+    if streams is None:
+        raise _unknown(id)
+    return json_answer({"query": id, "streams": streams})
+
+
+def _unknown(id: str) -> Refusal:
+    return Refusal(Reason.UNKNOWN_ID, "id", f"there is no query {id!r}")

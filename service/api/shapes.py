@@ -1,0 +1,286 @@
+"""The shapes of requests and answers, for the OpenAPI document and for clients that are generated from it.
+
+Bodies are judged by ``language``, which names the field and the reason; nothing here validates a request.
+Tests hold every answer against these models.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.api.bodies import NDJSON
+from service.model import AttributeType, Initial, Kind, Late, Missing, Nulls
+
+QUERY_EXAMPLE: dict[str, Any] = {
+    "id": "harbour-7-fast",
+    "source": "ais",
+    "where": "29.5 <= lat < 29.8 and -95.1 <= lon < -94.7 and (sog > 10 or kind in ('tug', 'tanker'))",
+    "on": ["match", "enter", "leave"],
+    "select": ["sog", "lat", "lon"],
+    "tags": {"team": "port"},
+}
+SOURCE_EXAMPLE: dict[str, Any] = {
+    "attributes": {"lat": "number", "lon": "number", "sog": "number", "kind": "category"},
+    "late": "no_border",
+}
+EVENT_EXAMPLE: dict[str, Any] = {
+    "stream_id": "v-17",
+    "ts": 1641168000000,
+    "lat": 29.6,
+    "lon": -95.0,
+    "sog": 12.1,
+    "kind": "tug",
+}
+
+
+class Shape(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class PartitionOffset(Shape):
+    topic: str
+    partition: int
+    offset: int
+
+
+class ActiveFrom(Shape):
+    """From where a change holds: its offset in the command log and, in the answer to the change itself, the
+    first event offset of each partition that sees it."""
+
+    command: int
+    positions: list[PartitionOffset] | None = None
+
+
+class SourceView(Shape):
+    name: str
+    attributes: dict[str, AttributeType]
+    topic: str
+    key: str
+    ts: str
+    paths: dict[str, str]
+    missing: Missing
+    nulls: Nulls
+    late: Late
+    stream_ttl: int | None
+    stale_after: int | None
+
+
+class ChangedSource(SourceView):
+    active_from: ActiveFrom
+
+
+class SourceList(Shape):
+    sources: list[SourceView]
+
+
+class Why(Shape):
+    """Where and why something was refused."""
+
+    field: str
+    reason: str
+    detail: str
+
+
+class QueryView(Shape):
+    """A query as it is registered, all defaults filled in, with what the service says of it."""
+
+    id: str
+    source: str
+    where: str | dict[str, Any]
+    on: list[Kind]
+    initial: Initial
+    keep: str | dict[str, Any] | None
+    for_: int | str | None = Field(alias="for")
+    select: list[str]
+    tags: dict[str, str]
+    enabled: bool
+    expires_at: int | str | None
+    etag: str = Field(description="the version; If-Match takes it")
+    state: Literal["active", "disabled"]
+    active_from: ActiveFrom
+    canonical: str = Field(description="`where` in its one canonical form")
+
+
+class QuarantinedView(Shape):
+    """A stored query that no longer validates: in no index until it is replaced or deleted."""
+
+    id: str
+    state: Literal["quarantined"]
+    stored: Any = Field(description="the body as it is stored")
+    refusal: Why
+
+
+class QueryPage(Shape):
+    queries: list[QueryView | QuarantinedView]
+    next: str | None = Field(description="`after` of the next page; null on the last")
+
+
+class LineFailure(Why):
+    line: int = Field(description="number of the line, from 1")
+    id: str | None
+
+
+class BulkSummary(Shape):
+    received: int
+    created: int
+    replaced: int
+    unchanged: int
+    refused: int
+    active_from: ActiveFrom | None = Field(description="null where nothing changed")
+    failures: list[LineFailure]
+
+
+class Members(Shape):
+    query: str
+    streams: list[str] = Field(description="ids of the streams inside, sorted")
+
+
+class Validated(Shape):
+    canonical: str
+    where: dict[str, Any] = Field(description="the same as JSON")
+    boxes: int = Field(description="conjuncts after multiplying out")
+
+
+class Matched(Shape):
+    matches: list[list[str]] = Field(description="for each event the ids of the queries it satisfies, sorted")
+
+
+class Accepted(Shape):
+    positions: list[PartitionOffset] = Field(description="where each message lies in the log")
+
+
+class OutputView(Shape):
+    topic: str
+    key: str | None
+    value: Any
+
+
+class Processed(Accepted):
+    refused: int = Field(description="how many of the events went to the dead letters")
+    outputs: list[OutputView]
+
+
+class RecordView(Shape):
+    offset: int
+    key: str | None
+    value: Any
+
+
+class TopicPage(Shape):
+    records: list[RecordView]
+    next: int = Field(description="`after` of the next page")
+
+
+class StreamView(Shape):
+    source: str
+    stream_id: str
+    last: dict[str, float | str]
+    ts: int | None
+    seq: int
+    inside: list[str]
+    topic: str
+    partition: int
+
+
+class Health(Shape):
+    status: Literal["ok", "ready"]
+
+
+def json_body(schema: dict[str, Any], example: Any) -> dict[str, Any]:
+    """The OpenAPI entry of a JSON request body."""
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": schema, "example": example}},
+        }
+    }
+
+
+def lines_body(example: str) -> dict[str, Any]:
+    """The OpenAPI entry of an NDJSON request body."""
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {NDJSON: {"schema": {"type": "string"}, "example": example}},
+        }
+    }
+
+
+def answer(model: type[BaseModel], description: str, example: Any) -> dict[str, Any]:
+    """The OpenAPI entry of one answer."""
+    return {
+        "model": model,
+        "description": description,
+        "content": {"application/json": {"example": example}},
+    }
+
+
+_REGION: dict[str, Any] = {
+    "oneOf": [
+        {"type": "string", "description": "an expression"},
+        {
+            "type": "object",
+            "properties": {
+                "any": {
+                    "type": "array",
+                    "minItems": 1,
+                    "items": {
+                        "type": "object",
+                        "additionalProperties": {"type": "object", "minProperties": 1},
+                    },
+                }
+            },
+            "required": ["any"],
+            "additionalProperties": False,
+        },
+    ]
+}
+_DURATION: dict[str, Any] = {"type": ["integer", "string", "null"], "examples": [30000, "30s"]}
+
+_QUERY_FIELDS: dict[str, Any] = {
+    "id": {"type": "string", "pattern": "^[A-Za-z0-9._~:-]{1,200}$"},
+    "source": {"type": "string"},
+    "where": _REGION,
+    "on": {"type": "array", "items": {"enum": [kind.value for kind in Kind]}, "minItems": 1},
+    "initial": {"enum": [initial.value for initial in Initial]},
+    "keep": {"oneOf": [*_REGION["oneOf"], {"type": "null"}]},
+    "for": _DURATION,
+    "select": {"type": "array", "items": {"type": "string"}},
+    "tags": {"type": "object", "additionalProperties": {"type": "string"}},
+    "enabled": {"type": "boolean"},
+    "expires_at": {"type": ["integer", "string", "null"]},
+}
+
+QUERY_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": _QUERY_FIELDS,
+    "required": ["id", "source", "where"],
+    "additionalProperties": False,
+}
+PATCH_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {name: schema for name, schema in _QUERY_FIELDS.items() if name not in ("id", "source")},
+    "additionalProperties": False,
+}
+SOURCE_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "attributes": {
+            "type": "object",
+            "additionalProperties": {"enum": [kind.value for kind in AttributeType]},
+        },
+        "topic": {"type": ["string", "null"]},
+        "key": {"type": "string"},
+        "ts": {"type": "string"},
+        "paths": {"type": "object", "additionalProperties": {"type": "string"}},
+        "missing": {"enum": [missing.value for missing in Missing]},
+        "nulls": {"enum": [nulls.value for nulls in Nulls]},
+        "late": {"enum": [late.value for late in Late]},
+        "stream_ttl": _DURATION,
+        "stale_after": _DURATION,
+    },
+    "required": ["attributes"],
+    "additionalProperties": False,
+}

@@ -1,0 +1,80 @@
+"""Streams over HTTP: what is known of one, and its removal."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from service.api.bodies import json_answer
+from service.api.context import LiveService, unknown_source
+from service.api.events import OfSource
+from service.api.problems import documented
+from service.api.shapes import StreamView, answer
+from service.engine import engine as engines
+from service.model import Reason, Refusal
+
+router = APIRouter(prefix="/v1/streams", tags=["streams"])
+
+_VIEW = {
+    "source": "ais",
+    "stream_id": "v-17",
+    "last": {"lat": 29.6, "lon": -95.0, "sog": 12.1, "kind": "tug"},
+    "ts": 1641168000000,
+    "seq": 3,
+    "inside": ["harbour-7-fast"],
+    "topic": "events.ais",
+    "partition": 0,
+}
+
+
+@router.get(
+    "/{id:path}",
+    summary="One stream",
+    response_model=None,
+    responses={200: answer(StreamView, "The stream as it stands.", _VIEW), **documented(404, 422, 503)},
+)
+async def get_stream(id: str, of: Annotated[OfSource, Query()], service: LiveService) -> Response:
+    """Its last values, the number of its last border record and the queries that it is inside."""
+
+    def look(engine: engines.Engine) -> engines.StreamView | None:
+        if of.source not in engine.sets:
+            raise unknown_source(of.source)
+        return engine.stream(of.source, id)
+
+    stream = await service.ask(look)
+    if stream is None:
+        raise _unknown(of.source, id)
+    return json_answer(
+        {
+            "source": of.source,
+            "stream_id": id,
+            "last": stream.last,
+            "ts": stream.ts,
+            "seq": stream.seq,
+            "inside": stream.inside,
+            "topic": stream.task.topic,
+            "partition": stream.task.partition,
+        }
+    )
+
+
+@router.delete(
+    "/{id:path}",
+    summary="Remove a stream",
+    status_code=204,
+    response_model=None,
+    responses={
+        204: {"description": "The stream is unknown from now on; its leaves are written."},
+        **documented(404, 422, 503),
+    },
+)
+async def delete_stream(id: str, of: Annotated[OfSource, Query()], service: LiveService) -> Response:
+    """The stream leaves exactly the queries that it is in. Its next event begins a new life."""
+    if not await service.remove_stream(of.source, id):
+        raise _unknown(of.source, id)
+    return Response(status_code=204)
+
+
+def _unknown(source: str, id: str) -> Refusal:
+    return Refusal(Reason.UNKNOWN_ID, "id", f"source {source!r} has no stream {id!r}")

@@ -1,0 +1,54 @@
+"""What the catalog holds, as clients see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from service.engine.catalog import Quarantined
+from service.engine.commands import Outcome, Registered
+from service.language import print_region, query_body, source_body
+from service.model import Refusal, Source
+
+
+def source_view(source: Source) -> dict[str, Any]:
+    return {"name": source.name, **source_body(source)}
+
+
+def query_view(registered: Registered) -> dict[str, Any]:
+    """A query as it is registered; ``active_from`` names the command only, positions pass."""
+    query = registered.query
+    return {
+        **query_body(query),
+        "etag": str(registered.version),
+        "state": "active" if query.enabled else "disabled",
+        "active_from": {"command": registered.version},
+        "canonical": print_region(query.region),
+    }
+
+
+def quarantined_view(id: str, quarantined: Quarantined) -> dict[str, Any]:
+    return {
+        "id": id,
+        "state": "quarantined",
+        "stored": quarantined.body,
+        "refusal": refusal_view(quarantined.refusal),
+    }
+
+
+def refusal_view(refusal: Refusal) -> dict[str, Any]:
+    return {"field": refusal.field, "reason": refusal.reason.value, "detail": refusal.detail}
+
+
+def active_from(outcome: Outcome) -> dict[str, Any]:
+    return positions_view(outcome.command, outcome.active_from)
+
+
+def positions_view(command: int, positions: Mapping[tuple[str, int], int]) -> dict[str, Any]:
+    return {
+        "command": command,
+        "positions": [
+            {"topic": topic, "partition": partition, "offset": offset}
+            for (topic, partition), offset in sorted(positions.items())
+        ],
+    }

@@ -1,0 +1,190 @@
+"""The boxes that an index stores: immutable snapshots for readers, one store for the writer.
+
+Idea: readers never wait and never see half a change. What they read is a ``Boxes``, a snapshot that a change
+leaves as it is: new boxes go behind its visible length, removed ones are masked in a copy of the slot column,
+and every so often the living are copied together. Whoever publishes a change swaps one reference; whoever
+stabs reads that reference once.
+
+Invariants:
+
+1. Below ``size`` nothing of a snapshot ever changes. Above it only the one writer writes, and arrays are
+   shared along one line of snapshots only, so no two snapshots disagree about a box that both see.
+2. A box keeps its number until ``layout`` changes.
+3. At most half of the boxes of a store's snapshot are removed ones.
+
+Memory is proportional to the number of boxes and to the largest slot ever used: slots are dense by contract.
+
+Not for: finding boxes (``scan`` and the indexes), or two threads that write.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.index.protocol import Bounds, Slots
+from service.index.scan import BLOCK, Near, near_blocks, near_ends, write_near
+
+REMOVED = np.int32(-1)
+
+
+class Boxes(NamedTuple):
+    """A snapshot. Box number i, below ``size``, is ``[lo[i], hi[i])`` of ``slots[i]`` (REMOVED: of none)."""
+
+    near: Near
+    lo: Bounds
+    hi: Bounds
+    slots: Slots
+    size: int
+    layout: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.near.nbytes + self.lo.nbytes + self.hi.nbytes + self.slots.nbytes
+
+
+def _empty(dims: int, capacity: int, layout: int) -> Boxes:
+    capacity = -(-capacity // BLOCK) * BLOCK
+    return Boxes(
+        near_blocks(capacity, dims),
+        np.empty((capacity, dims)),
+        np.empty((capacity, dims)),
+        np.empty(capacity, np.int32),
+        0,
+        layout,
+    )
+
+
+def _appended(boxes: Boxes, slots: Slots, lo: Bounds, hi: Bounds) -> Boxes:
+    """Writes behind the visible length; the arrays must have the room."""
+    size = boxes.size + len(slots)
+    boxes.slots[boxes.size : size] = slots
+    boxes.lo[boxes.size : size] = lo
+    boxes.hi[boxes.size : size] = hi
+    write_near(boxes.near, boxes.size, lo, hi)
+    return boxes._replace(size=size)
+
+
+class BoxStore:
+    """The writer's side: validates, numbers and keeps boxes, and knows which slots are live.
+
+    ``boxes`` is the latest snapshot. Complexities count k boxes or slots of a call and n stored boxes.
+    """
+
+    def __init__(self, dims: int) -> None:
+        if dims < 0:
+            raise ValueError(f"an index has at least 0 attributes, not {dims}")
+        self.dims = dims
+        self.boxes = _empty(dims, BLOCK, 0)
+        self._live = np.zeros(BLOCK, np.bool_)
+        self._live_slots = 0
+        self._removed_boxes = 0
+
+    def __len__(self) -> int:
+        return self._live_slots
+
+    @property
+    def nbytes(self) -> int:
+        return self.boxes.nbytes + self._live.nbytes
+
+    def insert(self, slots: Slots, lo: Bounds, hi: Bounds) -> None:
+        """See ``BoxIndex.insert``; TypeError on another dtype. O(k), amortised over growth by doubling."""
+        self._validate(slots, lo, hi)
+        if len(slots) == 0:
+            return
+        boxes = self.boxes
+        size = boxes.size + len(slots)
+        if size > len(boxes.slots):
+            boxes = self._copied(slice(boxes.size), max(size, 2 * boxes.size), boxes.layout)
+        top = int(slots.max())
+        if top >= len(self._live):
+            live = np.zeros(max(top + 1, 2 * len(self._live)), np.bool_)
+            live[: len(self._live)] = self._live
+            self._live = live
+        self._live[slots] = True
+        self._live_slots += len(set(slots.tolist()))
+        self.boxes = _appended(boxes, slots, lo, hi)
+
+    def remove(self, slots: Slots) -> None:
+        """See ``BoxIndex.remove``; a slot named twice is removed once. O(n), a copy of 4 bytes a box."""
+        _require(slots, np.int32, (-1,), "slots")
+        strangers = slots[~self._are_live(slots)]
+        if len(strangers):
+            raise KeyError(int(strangers[0]))
+        if len(slots) == 0:
+            return
+        boxes = self.boxes
+        column = boxes.slots.copy()
+        seen = column[: boxes.size]
+        self._live[slots] = False
+        gone = (seen != REMOVED) & ~self._live[seen]
+        seen[gone] = REMOVED
+        self._live_slots -= len(set(slots.tolist()))
+        self._removed_boxes += int(np.count_nonzero(gone))
+        self.boxes = boxes._replace(slots=column)
+        if 2 * self._removed_boxes > boxes.size:
+            self._renumber(np.flatnonzero(seen != REMOVED))
+
+    def sort(self) -> None:
+        """Renumbers the living boxes by their first lower end: boxes that answer together lie together.
+
+        O(n log n)."""
+        boxes = self.boxes
+        living = np.flatnonzero(boxes.slots[: boxes.size] != REMOVED)
+        if self.dims:
+            living = living[np.argsort(boxes.lo[living, 0], kind="stable")]
+        self._renumber(living)
+
+    def check(self) -> None:
+        """Asserts the invariants of the store and of its latest snapshot. O(n)."""
+        near, lo, hi, slots, size, _ = self.boxes
+        lo, hi, slots = lo[:size], hi[:size], slots[:size]
+        assert size <= len(self.boxes.slots) == len(near) * BLOCK
+        assert (lo < hi).all()
+        assert (slots >= REMOVED).all()
+        living = np.unique(slots[slots != REMOVED])
+        assert np.array_equal(living, np.flatnonzero(self._live))
+        assert self._live_slots == len(living)
+        assert self._removed_boxes == np.count_nonzero(slots == REMOVED)
+        assert 2 * self._removed_boxes <= size
+        near_lo, near_hi = near_ends(near, 0, size, self.dims)
+        with np.errstate(over="ignore"):
+            assert np.array_equal(near_lo, lo.astype(np.float32))
+            assert np.array_equal(near_hi, hi.astype(np.float32))
+
+    def _renumber(self, living: NDArray[np.intp]) -> None:
+        self.boxes = self._copied(living, len(living), self.boxes.layout + 1)
+        self._removed_boxes = 0
+
+    def _copied(self, chosen: slice | NDArray[np.intp], capacity: int, layout: int) -> Boxes:
+        boxes = self.boxes
+        fresh = _empty(self.dims, capacity, layout)
+        return _appended(fresh, boxes.slots[chosen], boxes.lo[chosen], boxes.hi[chosen])
+
+    def _are_live(self, slots: Slots) -> NDArray[np.bool_]:
+        known = (slots >= 0) & (slots < len(self._live))
+        return known & self._live[np.where(known, slots, 0)]
+
+    def _validate(self, slots: Slots, lo: Bounds, hi: Bounds) -> None:
+        _require(slots, np.int32, (-1,), "slots")
+        _require(lo, np.float64, (len(slots), self.dims), "lo")
+        _require(hi, np.float64, (len(slots), self.dims), "hi")
+        if (slots < 0).any():
+            raise ValueError(f"slot {slots.min()} is negative")
+        taken = slots[self._are_live(slots)]
+        if len(taken):
+            raise ValueError(f"slot {taken[0]} is live already")
+        for box in np.flatnonzero(~(lo < hi).all(axis=1))[:1]:
+            raise ValueError(f"a box of slot {slots[box]} is empty or has a NaN: {lo[box]} to {hi[box]}")
+
+
+def _require(array: NDArray[np.generic], dtype: type[np.generic], shape: tuple[int, ...], name: str) -> None:
+    """Refuses an array of another dtype (TypeError) or shape (ValueError); -1 stands for any length."""
+    if array.dtype != dtype:
+        raise TypeError(f"{name} must be {np.dtype(dtype)}, not {array.dtype}")
+    wildcards = tuple(-1 if wanted < 0 else n for wanted, n in zip(shape, array.shape, strict=False))
+    if array.ndim != len(shape) or wildcards != shape:
+        expected = ", ".join("n" if wanted < 0 else str(wanted) for wanted in shape)
+        raise ValueError(f"{name} must have the shape ({expected}), not {array.shape}")

@@ -1,0 +1,62 @@
+"""The one way to compile a kernel.
+
+A kernel is a function over C-contiguous arrays with the loop inside. Rules that hold for every one:
+
+* It releases the GIL, so a stab on one thread never stops the others.
+* No ``fastmath``: it makes NaN equal to itself.
+* Its signature is explicit. It is compiled when its module is imported, before the first event, and a wrong
+  dtype raises instead of compiling again in the stream. What a kernel only reads is declared with ``reads``:
+  it then takes arrays that are not writable (a mapped file, a column of another process) and writes none.
+* It never writes past its output. It returns the number of elements needed and the caller grows and retries.
+* It names no global of another module. The machine code is cached on disk under the text of its own file
+  alone, so what comes from elsewhere (a kernel, a constant) could go stale there. A test holds this.
+
+The cache lies where numba finds a writable place: ``NUMBA_CACHE_DIR``, ``__pycache__`` beside the module, the
+user's cache directory. Where there is none (a read-only file system) the kernels are compiled at each start.
+With ``NUMBA_BOUNDSCHECK`` set the cache is left alone: its key does not tell checked from unchecked code.
+``NUMBA_DISABLE_JIT=1`` leaves plain Python.
+
+Not for: choosing an algorithm, or branches that need no loop; those belong in the caller.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from numba import types
+
+Function = Callable[..., Any]
+
+
+def reads(dtype: Any, ndim: int) -> Any:
+    """The type of a C-contiguous array that a kernel only reads, for signatures."""
+    return types.Array(dtype, ndim, "C", readonly=True)
+
+
+def writes(dtype: Any, ndim: int) -> Any:
+    """The type of a C-contiguous array that a kernel writes, for signatures."""
+    return types.Array(dtype, ndim, "C")
+
+
+def kernel(signature: Any) -> Callable[[Function], Function]:
+    """Compiles a function for one signature (numba's text or types), at once, or loads it from the cache."""
+
+    def compiled(function: Function) -> Function:
+        if "NUMBA_BOUNDSCHECK" not in os.environ:
+            try:
+                return _jit(signature, function, cache=True)
+            except Exception:
+                # No writable place, a full disk, a torn file: a cache may cost time, never a start. Whatever
+                # is not the cache's fault is raised again below.
+                pass
+        return _jit(signature, function, cache=False)
+
+    return compiled
+
+
+def _jit(signature: Any, function: Function, *, cache: bool) -> Function:
+    jitted: Function = numba.njit(signature, nogil=True, cache=cache)(function)
+    return jitted

@@ -1,0 +1,299 @@
+"""The log on Kafka: one worker of a consumer group, exactly once by transactions.
+
+Idea: outputs, state records and the position of every partition go into one transaction. The position is the
+group's committed offset, with the command offset as its metadata, and the group refuses it from a worker that
+it has passed over. So whatever a worker does after it has lost a partition comes to nothing.
+
+A partition's state is in the ``state`` topic, which is compacted: event partition n writes to state partition
+n modulo their number, under ``topic/n/`` before each key. For that reason the number of partitions of
+``state`` must never change.
+
+What is particular here:
+
+- Offsets have holes, where transactions end and where compaction has been at work.
+- After LogFenced the log has to be closed and opened anew.
+- While the cluster is away ``poll`` finds nothing; the other calls raise LogUnavailable after ``timeout_s``.
+- In a rebalance ``poll`` may take a third of a second longer than it was asked to.
+- An ``append_events`` that fails may have appended some of its messages.
+
+Not for: reading outputs; consumers do that themselves, with ``isolation.level=read_committed``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
+
+from service.log import topics
+from service.log.clock import now_ms
+from service.log.kafka_client import Cluster
+from service.log.kafka_reader import CommandReader, GroupReader
+from service.log.kafka_writer import Appender, Partitions, Send, Transactions, key_hash
+from service.log.port import (
+    Commit,
+    LogFenced,
+    LogUnavailable,
+    LogUnusable,
+    Message,
+    Polled,
+    Position,
+    Record,
+    StateRecord,
+    TopicPartition,
+)
+
+_COMMANDS = TopicPartition(topics.COMMANDS, 0)
+_DAY_MS = 24 * 60 * 60 * 1000
+_SEGMENT_BYTES = 64 << 20
+#: The longest that a poll goes without a look at the group.
+_TICK_S = 0.25
+_CLOSE_S = 2.0
+
+
+class KafkaLog:
+    """``port.Log`` over a cluster (``bootstrap``: ``host:port,...``); see the module.
+
+    ``transactional_id`` belongs to one worker at a time: opening a log with it fences the previous holder.
+    ``partitions``, ``replication`` and ``command_history_ms`` are for topics that the log creates.
+    ``client_options`` are settings that kafka-python's consumer, producer and admin client all know
+    (security, mostly). ``clock_ms`` stamps the records that are written (ms since 1970).
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        transactional_id: str,
+        group: str = "rangewatch",
+        topic_prefix: str = "",
+        partitions: int = 4,
+        replication: int = 1,
+        max_message_bytes: int = 1_000_000,
+        command_history_ms: int = 7 * _DAY_MS,
+        timeout_s: float = 20.0,
+        client_options: Mapping[str, Any] | None = None,
+        clock_ms: Callable[[], int] = now_ms,
+    ) -> None:
+        self._group = group
+        self._clock_ms = clock_ms
+        self._partitions = partitions
+        self._command_history_ms = command_history_ms
+        self._cluster = Cluster(
+            bootstrap,
+            topic_prefix=topic_prefix,
+            replication=replication,
+            max_message_bytes=max_message_bytes,
+            timeout_s=timeout_s,
+            client_options=client_options or {},
+        )
+        self._transactions = Transactions(self._cluster, transactional_id)
+        self._appender = Appender(self._cluster)
+        self._events: GroupReader | None = None
+        self._command_reader: CommandReader | None = None
+        self._unread_commands: list[Record] = []
+        self._next_command = 0
+        self._written_commands = 0
+        self._news = threading.Event()
+        self._woken = False
+
+    def open(self) -> None:
+        try:
+            self._cluster.open()
+            self._make_topics()
+            self._transactions.open()
+            self._appender.open()
+            self._command_reader = CommandReader(self._cluster, topics.COMMANDS)
+            self._events = GroupReader(self._cluster, self._group)
+        except BaseException:
+            self.close()
+            raise
+
+    def _make_topics(self) -> None:
+        ensure = self._cluster.ensure
+        ensure(topics.OUTPUTS, partitions=self._partitions)
+        compacted: dict[str, object] = {"cleanup.policy": "compact", "segment.bytes": _SEGMENT_BYTES}
+        ensure([topics.STATE], partitions=self._partitions, config=compacted)
+        history = {"min.compaction.lag.ms": self._command_history_ms}
+        ensure([topics.COMMANDS], partitions=1, config=compacted | history)
+        if self._cluster.partition_count(topics.COMMANDS) != 1:
+            name = self._cluster.name(topics.COMMANDS)
+            raise LogUnusable(f"the topic {name} must have one partition, or commands have no order")
+
+    def close(self) -> None:
+        events, self._events = self._events, None
+        commands, self._command_reader = self._command_reader, None
+        self._unread_commands, self._next_command, self._written_commands = [], 0, 0
+        with contextlib.ExitStack() as ending:  # in reverse, and all of it whatever happens
+            ending.enter_context(contextlib.suppress(KafkaError))
+            ending.callback(self._cluster.close)
+            ending.callback(self._appender.close)
+            ending.callback(self._transactions.close)
+            if commands is not None:
+                ending.callback(commands.close)
+            if events is not None:
+                ending.callback(events.close, _CLOSE_S)
+        self.wake()
+
+    # ---- partitions
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        wanted = set(topics)
+        self._cluster.ensure(wanted, partitions=self._partitions)
+        self._reader.subscribe(wanted)
+
+    @property
+    def settled(self) -> bool:
+        return self._reader.settled
+
+    def partitions(self, topic: str) -> int:
+        return self._cluster.partition_count(topic)
+
+    def position(self, partition: TopicPartition) -> Position | None:
+        committed = self._reader.committed(partition)
+        if committed is None:
+            return None
+        if not committed.metadata.isdigit():
+            raise LogUnusable(
+                f"the offset of {self._cluster.partition(partition)} in the group {self._group} was not "
+                "committed by this program (no command offset): commit none by hand, or use another group"
+            )
+        return Position(committed.offset, int(committed.metadata))
+
+    def restore(self, partition: TopicPartition) -> Iterator[StateRecord]:
+        source = self._state_of(partition)
+        # Up to the last record of all, committed or not: a transaction whose position has been seen may
+        # still be about to appear here.
+        end = self._cluster.ends([source], committed=False)[source]
+        head = _state_head(partition)
+        living: dict[bytes, bytes] = {}
+        for record in self._cluster.records(source, 0, end):
+            if record.key is not None and record.key.startswith(head):
+                if record.value is None:
+                    living.pop(record.key, None)
+                else:
+                    living[record.key] = record.value
+        return (StateRecord(key[len(head) :], value) for key, value in living.items())
+
+    def _state_of(self, partition: TopicPartition) -> TopicPartition:
+        count = self._cluster.partition_count(topics.STATE)
+        return TopicPartition(topics.STATE, partition.partition % count)
+
+    def start(self, partition: TopicPartition, event_offset: int | None) -> int:
+        offset = self._cluster.start_of(partition) if event_offset is None else event_offset
+        self._reader.start(partition, offset)
+        return offset
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        self._reader.pause(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        self._reader.resume(partitions)
+
+    # ---- reading
+
+    def commands(self, start: int, end: int) -> Iterator[Record]:
+        return self._cluster.records(_COMMANDS, start, end)
+
+    def seek_commands(self, offset: int) -> None:
+        self._unread_commands = []
+        self._next_command = offset
+        self._commands.seek(offset)
+
+    def end_of_commands(self) -> int:
+        # What this worker has just written may not be visible yet; to itself it must be.
+        return max(self._cluster.ends([_COMMANDS], committed=True)[_COMMANDS], self._written_commands)
+
+    def poll(self, *, timeout_s: float, max_records: int) -> Polled:
+        deadline = time.monotonic() + timeout_s
+        events, commands = self._reader, self._commands
+        while True:
+            self._news.clear()
+            # What one has returned is kept when the other one fails.
+            self._unread_commands = self._unread_commands or commands.poll(max_records)
+            chunks = events.poll(max_records)
+            left_s = deadline - time.monotonic()
+            moved = commands.position != self._next_command
+            if chunks or moved or events.changed or self._woken or left_s <= 0:
+                self._woken = False
+                self._next_command = commands.position
+                taken, self._unread_commands = self._unread_commands, []
+                return Polled(events.take_assignment(), chunks, taken, self._next_command)
+            if events.joined:
+                events.when_fetched(self._news.set)
+                commands.when_fetched(self._news.set)
+                self._news.wait(min(left_s, _TICK_S))
+
+    def wake(self) -> None:
+        self._woken = True
+        self._news.set()
+
+    # ---- writing
+
+    def commit(self, commit: Commit) -> None:
+        events = self._reader
+        gone = (commit.positions.keys() | commit.state.keys()) - events.owned
+        if gone or (commit.positions and events.membership is None):
+            raise LogFenced(f"the group has passed this worker over (lost: {sorted(gone)})")
+        offsets = {
+            self._cluster.partition(partition): OffsetAndMetadata(position.event, str(position.command), -1)
+            for partition, position in commit.positions.items()
+        }
+        self._transactions.run(partial(self._fill, commit), offsets, events.membership)
+
+    def _fill(self, commit: Commit, send: Send, partitions: Partitions) -> Iterator[Any]:
+        ts = self._clock_ms()
+        for topic, key, value in commit.outputs:
+            name, count = partitions.topic(topic)
+            yield send(name, value, key, None, None if key is None else key_hash(key) % count, ts)
+        for partition, records in commit.state.items():
+            name, _ = partitions.topic(topics.STATE)
+            number, head = self._state_of(partition).partition, _state_head(partition)
+            for record in records:
+                yield send(name, record.value, head + record.key, None, number, ts)
+
+    def append_commands(self, commands: Sequence[Message]) -> list[int]:
+        name, ts = self._cluster.name(topics.COMMANDS), self._clock_ms()
+        written = self._transactions.run(
+            lambda send, _: (send(name, value, key, None, 0, ts) for key, value, _ in commands)
+        )
+        offsets = [future.value.offset for future in written]
+        if offsets:
+            self._written_commands = offsets[-1] + 1
+        return offsets
+
+    # ---- any thread
+
+    def append_events(self, topic: str, messages: Sequence[Message]) -> list[tuple[int, int]]:
+        self._cluster.ensure([topic], partitions=self._partitions)
+        return self._appender.append(topic, messages, self._clock_ms())
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._cluster.ends(partitions, committed=True)
+
+    def read(self, topic: str, *, after: int, limit: int) -> tuple[list[Record], int]:
+        raise NotImplementedError("outputs on Kafka are read with a consumer of one's own")
+
+    # ---- beneath
+
+    @property
+    def _reader(self) -> GroupReader:
+        if self._events is None:
+            raise LogUnavailable("the log is closed")
+        return self._events
+
+    @property
+    def _commands(self) -> CommandReader:
+        if self._command_reader is None:
+            raise LogUnavailable("the log is closed")
+        return self._command_reader
+
+
+def _state_head(partition: TopicPartition) -> bytes:
+    return f"{partition.topic}/{partition.partition}/".encode()

@@ -1,0 +1,226 @@
+"""Reading from Kafka: events as a member of the consumer group, commands by oneself.
+
+Idea: a poll of either never waits for data. Each says through ``when_fetched`` that something has come in,
+so that one thread waits for events, commands and ``wake`` at once.
+
+Invariants of ``GroupReader``:
+
+1. A partition is paused from the moment it is assigned until ``start``; nothing of it is delivered before.
+2. In a rebalance every partition is lost first and what is assigned then is gained, even if it is the same:
+   another worker may have had it in between. (The library's "range" strategy, which gives the same numbers
+   of different topics to the same worker.)
+3. ``membership`` is the generation that the reported assignment belongs to. A commit that names it is refused
+   by the group once there is a newer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from kafka import ConsumerRebalanceListener, KafkaConsumer
+from kafka import TopicPartition as ClusterPartition
+from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
+
+from service.log.kafka_client import Cluster, translated
+from service.log.port import Assignment, Chunk, LogFenced, Record, TopicPartition
+
+#: A fetch that finds nothing comes back after this, and only then can a partition join the next one.
+_FETCH_WAIT_MS = 250
+_JOIN_WAIT_MS = 300
+
+
+class GroupReader:
+    """The events of those partitions that the group gives to this worker."""
+
+    def __init__(self, cluster: Cluster, group: str) -> None:
+        self._cluster = cluster
+        self._consumer = cluster.consumer(
+            group_id=group, fetch_max_wait_ms=_FETCH_WAIT_MS, retry_backoff_ms=20, session_timeout_ms=15_000
+        )
+        self._listener = _Listener(self)
+        self._topics: list[str] = []
+        self._started: set[TopicPartition] = set()
+        self._paused: set[TopicPartition] = set()
+        self._gained: list[TopicPartition] = []
+        self._lost: list[TopicPartition] = []
+        self.owned: set[TopicPartition] = set()
+        self.joined = True
+        self.membership: ConsumerGroupMetadata | None = None
+
+    def close(self, timeout_s: float) -> None:
+        """Leaves the group, so that the others need not wait for the session to end."""
+        self._consumer.close(autocommit=False, timeout_ms=timeout_s * 1000)
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        wanted = sorted(topics)
+        if wanted == self._topics:
+            return
+        self._topics = wanted
+        with translated():
+            if not wanted:
+                self._consumer.unsubscribe()
+                self.revoke(self.owned)
+                self.joined = True
+                return
+            self.joined = False
+            names = [self._cluster.name(topic) for topic in wanted]
+            self._consumer.subscribe(topics=names, listener=self._listener)
+            for name in names:  # known before the group is joined, or the assignment would be empty
+                self._consumer.partitions_for_topic(name)
+
+    def poll(self, max_records: int) -> list[Chunk]:
+        """Events that have come in. Waits for nothing but, for a moment, the group."""
+        if not self._topics:
+            return []
+        with translated():
+            self._join()
+            if not self.joined:
+                return []
+            polled = self._consumer.poll(timeout_ms=0, max_records=max_records)
+            if self.membership is None and self.owned:
+                membership = self._consumer.group_metadata()
+                # Without a generation the group would take commits from anybody.
+                self.membership = membership if membership.generation_id >= 0 else None
+            return [self._chunk(source, found) for source, found in polled.items()]
+
+    def _join(self) -> None:
+        """Takes part in a rebalance, if there is one.
+
+        The library's own poll would do so too, but one that does not wait forgets a round that ends between
+        two polls; and where it was changed metadata that began the round, it never joins again."""
+        coordinator = self._consumer._coordinator
+        if not self.joined:
+            coordinator.request_rejoin()
+        if coordinator.need_rejoin():
+            coordinator.poll(timeout_ms=_JOIN_WAIT_MS)
+
+    def _chunk(self, source: ClusterPartition, found: Sequence[Any]) -> Chunk:
+        records = [Record(one.offset, one.timestamp, one.key, one.value) for one in found]
+        position = self._consumer.position(source, timeout_ms=0) or 0
+        return Chunk(self._cluster.own(source), records, max(position, records[-1].offset + 1))
+
+    @property
+    def settled(self) -> bool:
+        """Whether the group has dealt out what is subscribed to, and all of it has been reported."""
+        return self.joined and not self.changed
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is something for ``take_assignment``."""
+        return bool(self._gained or self._lost)
+
+    def take_assignment(self) -> Assignment:
+        """What has been gained and lost since the last call."""
+        taken = Assignment(self._gained, self._lost)
+        self._gained, self._lost = [], []
+        return taken
+
+    def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """The offset that the group has committed. Waits for transactions that are about to move it."""
+        source, timeout_ms = self._cluster.partition(partition), self._cluster.patience_s * 1000
+        with translated():
+            return self._consumer.committed(source, metadata=True, timeout_ms=timeout_ms)
+
+    def start(self, partition: TopicPartition, offset: int) -> None:
+        if partition not in self.owned:
+            raise LogFenced(f"{partition.topic}/{partition.partition} has moved to another worker")
+        self._consumer.seek(self._cluster.partition(partition), offset)
+        self._started.add(partition)
+        self._resume(partition)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in self.owned.intersection(partitions):
+            self._paused.add(partition)
+            self._consumer.pause(self._cluster.partition(partition))
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in self.owned.intersection(partitions):
+            self._paused.discard(partition)
+            self._resume(partition)
+
+    def _resume(self, partition: TopicPartition) -> None:
+        if partition in self._started and partition not in self._paused:
+            self._consumer.resume(self._cluster.partition(partition))
+
+    def when_fetched(self, call: Callable[[], None]) -> None:
+        """Calls, from another thread, when a fetch that is under way comes in."""
+        _when_fetched(self._consumer, call)
+
+    # ---- called by the listener while a poll waits for the group
+
+    def revoke(self, partitions: Iterable[TopicPartition]) -> None:
+        self.joined = False
+        self.membership = None
+        for partition in sorted(self.owned.intersection(partitions)):
+            self.owned.discard(partition)
+            self._started.discard(partition)
+            self._paused.discard(partition)
+            if partition in self._gained:  # nobody has heard of it yet
+                self._gained.remove(partition)
+            else:
+                self._lost.append(partition)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        self.joined = True
+        for partition in sorted(partitions):
+            source = self._cluster.partition(partition)
+            self._consumer.pause(source)
+            self._consumer.seek(source, 0)  # anywhere: a partition without a position is looked up at once
+            self.owned.add(partition)
+            self._gained.append(partition)
+
+
+class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+    def __init__(self, reader: GroupReader) -> None:
+        self._reader = reader
+
+    def on_partitions_revoked(self, revoked: Iterable[ClusterPartition]) -> None:
+        self._reader.revoke(map(self._reader._cluster.own, revoked))
+
+    def on_partitions_assigned(self, assigned: Iterable[ClusterPartition]) -> None:
+        self._reader.assign(map(self._reader._cluster.own, assigned))
+
+
+class CommandReader:
+    """The committed commands from an offset on. Before the first ``seek`` there are none."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self._consumer: KafkaConsumer = cluster.consumer(fetch_max_wait_ms=_FETCH_WAIT_MS)
+        self._source = cluster.partition(TopicPartition(topic, 0))
+        self._consumer.assign([self._source])
+        self._sought = False
+
+    def close(self) -> None:
+        self._consumer.close(autocommit=False)
+
+    def seek(self, offset: int) -> None:
+        self._consumer.seek(self._source, offset)
+        self._sought = True
+
+    def poll(self, max_records: int) -> list[Record]:
+        """Commands that have come in. Waits for nothing."""
+        if not self._sought:
+            return []
+        with translated():
+            polled = self._consumer.poll(timeout_ms=0, max_records=max_records)
+        found = polled.get(self._source, ())
+        return [Record(one.offset, one.timestamp, one.key, one.value) for one in found]
+
+    @property
+    def position(self) -> int:
+        """Where the next poll goes on: past what it has returned, and past transactions' own marks."""
+        if not self._sought:
+            return 0
+        with translated():
+            return self._consumer.position(self._source, timeout_ms=0) or 0
+
+    def when_fetched(self, call: Callable[[], None]) -> None:
+        """Calls, from another thread, when a fetch that is under way comes in."""
+        _when_fetched(self._consumer, call)
+
+
+def _when_fetched(consumer: KafkaConsumer, call: Callable[[], None]) -> None:
+    # The library waits for these futures in its own poll, which cannot be woken for anything else.
+    for future in tuple(consumer._fetcher._fetch_futures):
+        future.add_both(lambda _: call())

@@ -1,0 +1,175 @@
+"""Metrics: what the runtime counts, under names that stay.
+
+Conservation: by source, ``events = processed + refused``. A dashboard may rely on it at every scrape, because
+a batch is counted with one call, and a scrape sees a batch wholly or not at all.
+
+The registry belongs to the object: two services in one process do not mix. Callable from any thread. Not for:
+logs, or anything that needs a clock (durations come in as seconds).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from threading import Lock
+
+import numpy as np
+from numpy.typing import NDArray
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+
+from service import __version__
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_COMMIT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_BATCH_EVENTS = (1, 10, 100, 500, 1_000, 5_000, 10_000, 50_000, 100_000, 1_000_000)
+_MATCH_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+_CAPITAL = re.compile(r"(?<!^)([A-Z])")
+
+
+class Metrics:
+    """Counters, gauges and histograms of one service; see the module."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._living: dict[tuple[str, int], tuple[str, int]] = {}
+        self._registry = registry = CollectorRegistry()
+        source = ["source"]
+        self._events = Counter("rangewatch_events", "Events taken from the log.", source, registry=registry)
+        self._processed = Counter(
+            "rangewatch_events_processed", "Events accepted and matched.", source, registry=registry
+        )
+        self._refused = Counter(
+            "rangewatch_events_refused",
+            "Events sent to the dead letters, by reason class.",
+            ["source", "reason"],
+            registry=registry,
+        )
+        self._late = Counter(
+            "rangewatch_events_late",
+            "Processed events older than their stream's last.",
+            source,
+            registry=registry,
+        )
+        self._matches = Counter(
+            "rangewatch_matches",
+            "Pairs of an event and a query that it satisfies.",
+            source,
+            registry=registry,
+        )
+        self._enters = Counter(
+            "rangewatch_enters", "Enters written, whatever caused them.", source, registry=registry
+        )
+        self._leaves = Counter(
+            "rangewatch_leaves", "Leaves written, whatever caused them.", source, registry=registry
+        )
+        self._commands = Counter(
+            "rangewatch_commands",
+            "Requested changes of sources, queries and streams, by what became of them.",
+            ["kind", "result"],
+            registry=registry,
+        )
+        self._commits = Counter(
+            "rangewatch_commits", "Commits of outputs, state and position.", registry=registry
+        )
+        self._queries = Gauge(
+            "rangewatch_queries", "Registered queries, by state.", ["source", "state"], registry=registry
+        )
+        self._streams = Gauge("rangewatch_streams", "Living streams.", source, registry=registry)
+        self._lag = Gauge(
+            "rangewatch_consumer_lag_events",
+            "Messages in the log that are not processed yet.",
+            ["topic", "partition"],
+            registry=registry,
+        )
+        self._ready = Gauge(
+            "rangewatch_ready", "1 when query set and state have caught up.", registry=registry
+        )
+        self._commit_seconds = Histogram(
+            "rangewatch_commit_seconds", "Time of a commit.", buckets=_COMMIT_SECONDS, registry=registry
+        )
+        self._batch_events = Histogram(
+            "rangewatch_batch_events",
+            "Events of a source in a step.",
+            buckets=_BATCH_EVENTS,
+            registry=registry,
+        )
+        self._match_seconds = Histogram(
+            "rangewatch_match_seconds",
+            "Time in the engine for the events of a source in a step.",
+            buckets=_MATCH_SECONDS,
+            registry=registry,
+        )
+        build = Info("rangewatch_build", "The service itself.", registry=registry)
+        build.info({"version": __version__})
+
+    def batch(
+        self,
+        source: str,
+        *,
+        events: int,
+        refused: Mapping[str, int],
+        late: int,
+        matches: int,
+        match_seconds: float,
+    ) -> None:
+        """Counts one batch of a source. ``refused`` is by reason; the rest of ``events`` was processed.
+        ``match_seconds`` is the time spent in the engine."""
+        with self._lock:
+            self._events.labels(source).inc(events)
+            self._processed.labels(source).inc(events - sum(refused.values()))
+            for reason, number in refused.items():
+                self._refused.labels(source, reason).inc(number)
+            self._late.labels(source).inc(late)
+            self._matches.labels(source).inc(matches)
+            self._batch_events.observe(events)
+            self._match_seconds.observe(match_seconds)
+
+    def borders(self, source: str, entered: NDArray[np.bool_]) -> None:
+        """Counts enters (True) and leaves (False), whatever caused them."""
+        enters = int(np.count_nonzero(entered))
+        with self._lock:
+            self._enters.labels(source).inc(enters)
+            self._leaves.labels(source).inc(len(entered) - enters)
+
+    def command(self, kind: str, result: str) -> None:
+        """Counts one request: ``kind`` as ``PutQuery``, shown as ``put_query``; ``result`` as ``refused``."""
+        self._commands.labels(_CAPITAL.sub(r"_\1", kind).lower(), result).inc()
+
+    def commit(self, seconds: float) -> None:
+        self._commits.inc()
+        self._commit_seconds.observe(seconds)
+
+    def queries(self, source: str, **by_state: int) -> None:
+        """Sets how many queries a source has now, by state."""
+        for state, number in by_state.items():
+            self._queries.labels(source, state).set(number)
+
+    def streams(self, topic: str, partition: int, source: str, number: int) -> None:
+        """Sets how many streams live in a partition; the gauge is their sum over the source's partitions."""
+        with self._lock:
+            self._living[topic, partition] = (source, number)
+            self._sum_streams(source)
+
+    def lag(self, topic: str, partition: int, events: int) -> None:
+        self._lag.labels(topic, str(partition)).set(events)
+
+    def forget_partition(self, topic: str, partition: int) -> None:
+        """A partition that another worker has now; unknown ones are ignored."""
+        with self._lock:
+            self._lag.remove_by_labels({"topic": topic, "partition": str(partition)})
+            source, _ = self._living.pop((topic, partition), ("", 0))
+            if source:
+                self._sum_streams(source)
+
+    def _sum_streams(self, source: str) -> None:
+        self._streams.labels(source).set(sum(n for name, n in self._living.values() if name == source))
+
+    def ready(self, ready: bool) -> None:
+        self._ready.set(ready)
+
+    def text(self) -> bytes:
+        """Everything in Prometheus' text format, ``CONTENT_TYPE``."""
+        with self._lock:
+            return generate_latest(self._registry)

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service.engine.catalog import Entry
+from service.log.sqlite import SqliteLog
+from service.wire import command_message
+from tests.api.conftest import OwnSource
+from tests.api.harness import running
+
+
+def pages(client: httpx.Client, **params: Any) -> list[list[dict[str, Any]]]:
+    """All pages of a list, one after another."""
+    found = []
+    after: str | None = ""
+    while after is not None:
+        page = client.get("/v1/queries", params={**params, "after": after}).json()
+        found.append(page["queries"])
+        after = page["next"]
+    return found
+
+
+def ids(queries: list[dict[str, Any]]) -> list[str]:
+    return [query["id"] for query in queries]
+
+
+def test_pages_hold_every_query_once_in_order(client: httpx.Client, source: OwnSource) -> None:
+    made = sorted(source.register(f"q{i:02}")["id"] for i in range(7))
+    found = pages(client, source=source.name, limit=3)
+    assert [len(page) for page in found] == [3, 3, 1]
+    assert [id for page in found for id in ids(page)] == made
+    assert ids(pages(client, source=source.name, limit=7)[0]) == made
+    assert len(pages(client, source=source.name, limit=7)) == 1
+
+
+def test_paging_is_stable_under_change(client: httpx.Client, source: OwnSource) -> None:
+    for i in range(6):
+        source.register(f"q{i}")
+    first = client.get("/v1/queries", params={"source": source.name, "limit": 3}).json()
+    for gone in ("q1", "q2", "q4"):
+        client.delete(f"/v1/queries/{source.id(gone)}").raise_for_status()
+    source.register("q0a")
+    source.register("q9")
+    rest = client.get(
+        "/v1/queries", params={"source": source.name, "limit": 10, "after": first["next"]}
+    ).json()
+    assert ids(first["queries"]) == [source.id(name) for name in ("q0", "q1", "q2")]
+    assert ids(rest["queries"]) == [source.id(name) for name in ("q3", "q5", "q9")]
+
+
+def test_filters_hold_together(client: httpx.Client, source: OwnSource) -> None:
+    source.register("a", tags={"team": "port", "level": "high"})
+    source.register("b", tags={"team": "port"}, enabled=False)
+    source.register("c", tags={"team": "sea"})
+
+    def found(**params: Any) -> list[str]:
+        queries = client.get("/v1/queries", params={"source": source.name, **params}).json()["queries"]
+        return [id.removeprefix(f"{source.name}.") for id in ids(queries)]
+
+    assert found() == ["a", "b", "c"]
+    assert found(tag="team:port") == ["a", "b"]
+    assert found(tag="level") == ["a"]
+    assert found(tag=["team:port", "level:high"]) == ["a"]
+    assert found(tag="team:port", state="active") == ["a"]
+    assert found(state="disabled") == ["b"]
+    assert found(state="quarantined") == []
+    assert found(tag="team:") == []
+
+
+@pytest.mark.parametrize(
+    ("params", "field", "reason"),
+    [
+        ({"limit": "0"}, "limit", "bad_value"),
+        ({"limit": "many"}, "limit", "bad_value"),
+        ({"limit": "10001"}, "limit", "limit"),
+        ({"state": "sleepy"}, "state", "bad_value"),
+        ({"sauce": "x"}, "sauce", "unknown_field"),
+    ],
+)
+def test_bad_parameters_are_named(
+    client: httpx.Client, params: dict[str, str], field: str, reason: str
+) -> None:
+    refused = client.get("/v1/queries", params=params)
+    assert refused.status_code == 422
+    assert (refused.json()["field"], refused.json()["reason"]) == (field, reason)
+
+
+def test_what_is_exported_can_be_imported_as_it_is(client: httpx.Client, source: OwnSource) -> None:
+    source.register("plain")
+    source.register(
+        "full", {"any": [{"kind": {"in": ["tug", "é 🚢"]}, "x": {"lt": 1.5}}]}, select=["y"], on=["match"]
+    )
+    source.register("off", enabled=False, initial="ignore", tags={"a": "b"})
+    exported = client.get("/v1/queries:export", params={"source": source.name})
+    bodies = [json.loads(line) for line in exported.text.splitlines()]
+    assert ids(bodies) == [source.id(name) for name in ("full", "off", "plain")]
+    before = [client.get(f"/v1/queries/{id}").json() for id in ids(bodies)]
+
+    unchanged = client.post("/v1/queries:bulk", content=exported.content).json()
+    assert (unchanged["unchanged"], unchanged["refused"]) == (3, 0)
+    for id in ids(bodies):
+        client.delete(f"/v1/queries/{id}").raise_for_status()
+    assert client.get("/v1/queries:export", params={"source": source.name}).content == b""
+    created = client.post("/v1/queries:bulk", content=exported.content).json()
+    assert created["created"] == 3
+    after = [client.get(f"/v1/queries/{id}").json() for id in ids(bodies)]
+    volatile = ("etag", "active_from")
+    assert [{k: v for k, v in view.items() if k not in volatile} for view in after] == [
+        {k: v for k, v in view.items() if k not in volatile} for view in before
+    ]
+
+
+def test_a_stored_query_that_no_longer_validates_is_listed_and_can_be_mended(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log.db")
+    log.open()
+    stored = {"id": "q", "source": "s", "where": "gone > 0", "tags": {"team": "port"}}
+    entries = [
+        Entry("source:s", {"v": 1, "op": "source", "name": "s", "source": {"attributes": {"x": "number"}}}),
+        Entry("query:q", {"v": 1, "op": "query", "id": "q", "query": stored}),
+    ]
+    log.append_commands([command_message(entry, at_ms=0) for entry in entries])
+    log.close()
+    with running(tmp_path) as service:
+        client = service.client
+        found = client.get("/v1/queries/q").json()
+        assert (found["state"], found["stored"]) == ("quarantined", stored)
+        assert (found["refusal"]["field"], found["refusal"]["reason"]) == ("where", "unknown_attribute")
+        assert client.get("/v1/queries", params={"state": "quarantined", "tag": "team"}).json()[
+            "queries"
+        ] == [found]
+        assert client.get("/v1/queries", params={"state": "active"}).json()["queries"] == []
+        assert client.get("/v1/queries:export").content == b""
+        assert client.post("/v1/queries", json={**stored, "where": "x > 0"}).status_code == 409
+        mended = client.put("/v1/queries/q", json={**stored, "where": "x > 0"})
+        assert mended.json()["state"] == "active"

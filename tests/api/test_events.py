@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.conftest import ATTRIBUTES, OwnSource
+from tests.api.harness import eventually, running
+
+
+def send(
+    client: httpx.Client, source: str, body: bytes, *, wait: bool = True, **headers: str
+) -> httpx.Response:
+    return client.post(
+        "/v1/events", params={"source": source, "wait": str(wait).lower()}, content=body, headers=headers
+    )
+
+
+def test_one_event_is_answered_with_what_it_caused(client: httpx.Client, source: OwnSource) -> None:
+    source.register("q", "x > 0", select=["x"])
+    body = send(client, source.name, b'{"stream_id": "s", "ts": 5, "x": 1}').json()
+    (position,) = body["positions"]
+    assert (position["topic"], position["partition"]) == (f"events.{source.name}", 0)
+    assert body["refused"] == 0
+    match, border = body["outputs"]
+    assert (match["topic"], match["key"], match["value"]["queries"]) == ("matches", "s", [source.id("q")])
+    assert (border["topic"], border["value"]["enter"]) == ("borders", [source.id("q")])
+    for output in body["outputs"]:
+        assert output["value"]["origin"] == {**position, "row": 0}
+
+
+def test_without_wait_the_answer_is_202_and_the_event_is_processed(
+    client: httpx.Client, source: OwnSource
+) -> None:
+    sent = send(client, source.name, b'{"stream_id": "s", "x": 1}', wait=False)
+    assert sent.status_code == 202
+    assert sent.json().keys() == {"positions"}
+    path = "/v1/streams/s"
+    eventually(
+        lambda: client.get(path, params={"source": source.name}).status_code == 200, "the stream is known"
+    )
+
+
+def test_an_array_is_one_message_and_each_event_is_judged_alone(
+    client: httpx.Client, source: OwnSource
+) -> None:
+    source.register("q")
+    body = source.send(
+        {"stream_id": "a", "x": 1}, {"stream_id": "a", "x": "bad"}, {"x": 1}, {"stream_id": "b", "x": 2}
+    )
+    assert len(body["positions"]) == 1
+    assert body["refused"] == 2
+    told = [(output["topic"], output["value"]["origin"]["row"]) for output in body["outputs"]]
+    assert told == [
+        ("matches", 0),
+        ("borders", 0),
+        ("dead_letter", 1),
+        ("dead_letter", 2),
+        ("matches", 3),
+        ("borders", 3),
+    ]
+
+
+@pytest.mark.parametrize("content_type", ["application/x-ndjson", "application/json"])
+def test_ndjson_is_one_message_a_line(client: httpx.Client, source: OwnSource, content_type: str) -> None:
+    lines = b'{"stream_id": "a", "x": 1}\r\n\n{broken\n[{"stream_id": "b"}, {"stream_id": "c"}]'
+    body = send(client, source.name, lines, **{"Content-Type": content_type}).json()
+    assert len(body["positions"]) == 3
+    assert body["refused"] == 1
+    (letter,) = body["outputs"]
+    assert (letter["value"]["reason"], letter["value"]["value"]) == ("malformed", "{broken")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b" ", b"nope", b'{"stream_id": "s"', b"{}{}", b"a\nb\n", b"\xff\xfe", b"[" * 100_000]
+)
+def test_a_body_that_is_no_json_is_refused(client: httpx.Client, source: OwnSource, body: bytes) -> None:
+    refused = send(client, source.name, body)
+    assert (refused.status_code, refused.json()["reason"]) == (422, "malformed")
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"5", "malformed"),
+        (b'"text"', "malformed"),
+        (b"null", "malformed"),
+        (b"{}", "no_stream_id"),
+        (b'{"stream_id": ""}', "no_stream_id"),
+        (b'{"stream_id": 7}', "no_stream_id"),
+        (b'{"stream_id": "s", "ts": "now"}', "bad_ts"),
+        (b'{"stream_id": "s", "x": 1e999}', "not_finite"),
+        (b'{"stream_id": "s", "x": 9007199254740993}', "inexact"),
+        (b'{"stream_id": "s", "kind": 5}', "not_a_category"),
+        (b'{"stream_id": "s\xff", "x": 5}', "malformed"),
+    ],
+)
+def test_a_bad_event_goes_to_the_dead_letters_with_its_bytes(
+    client: httpx.Client, source: OwnSource, body: bytes, reason: str
+) -> None:
+    answer = send(client, source.name, body)
+    assert answer.status_code == 200
+    assert answer.json()["refused"] == 1
+    (letter,) = answer.json()["outputs"]
+    assert (letter["topic"], letter["value"]["reason"]) == ("dead_letter", reason)
+    assert ("value" in letter["value"]) != ("value_b64" in letter["value"])
+    if "value" in letter["value"]:
+        assert letter["value"]["value"].encode() == body
+
+
+def test_an_unknown_source_is_named(client: httpx.Client) -> None:
+    for path in ("/v1/events", "/v1/match"):
+        refused = client.post(path, params={"source": "nowhere"}, json={"stream_id": "s"})
+        assert (refused.status_code, refused.json()["reason"]) == (422, "unknown_source")
+        missing = client.post(path, json={"stream_id": "s"})
+        assert (missing.status_code, missing.json()["reason"]) == (422, "missing_field")
+
+
+def test_arrays_beyond_a_message_are_split_and_single_events_are_not(tmp_path: Path) -> None:
+    with running(tmp_path, max_message_bytes=300) as service:
+        service.client.put("/v1/sources/s", json={"attributes": {"x": "number"}})
+        service.client.post("/v1/queries", json={"id": "q", "source": "s", "where": "x >= 0"})
+        events = [{"stream_id": "v", "ts": i, "x": i} for i in range(40)]
+        body = send(service.client, "s", json.dumps(events).encode()).json()
+        assert len(body["positions"]) > 1
+        matched = [o["value"]["ts"] for o in body["outputs"] if o["topic"] == "matches"]
+        assert matched == list(range(40))
+        long = json.dumps([{"stream_id": "v"}, {"stream_id": "w", "note": "x" * 300}]).encode()
+        refused = send(service.client, "s", long)
+        assert (refused.status_code, refused.json()["reason"]) == (413, "too_large")
+        assert service.client.get("/v1/streams/w", params={"source": "s"}).status_code == 404
+
+
+def test_a_dry_run_names_the_queries_and_leaves_no_trace(client: httpx.Client, source: OwnSource) -> None:
+    source.register("a", "x > 0")
+    source.register("b", "kind != 'tug'")
+    source.register("off", "x > 0", enabled=False)
+    events: list[dict[str, Any]] = [
+        {"stream_id": "s", "x": 1, "kind": "never seen"},
+        {"stream_id": "s", "x": -1},
+        {"stream_id": "s", "x": 1, "kind": "tug"},
+    ]
+    expected = [[source.id("a"), source.id("b")], [], [source.id("a")]]
+    for _ in range(2):
+        found = client.post("/v1/match", params={"source": source.name}, json=events)
+        assert found.json() == {"matches": expected}
+    lines = b"\n".join(json.dumps(event).encode() for event in events)
+    assert client.post("/v1/match", params={"source": source.name}, content=lines).json() == {
+        "matches": expected
+    }
+    assert client.get("/v1/streams/s", params={"source": source.name}).status_code == 404
+    bad = client.post(
+        "/v1/match", params={"source": source.name}, json=[*events, {"stream_id": "s", "x": "1"}]
+    )
+    assert (bad.status_code, bad.json()["field"], bad.json()["reason"]) == (422, "events[3]", "not_a_number")
+
+
+def test_nested_keys_are_found(client: httpx.Client) -> None:
+    body = {"attributes": {"x": "number"}, "key": "vehicle.id", "ts": "at", "paths": {"x": "position.x"}}
+    client.put("/v1/sources/nested", json=body).raise_for_status()
+    event = {"vehicle": {"id": "v1"}, "at": 5, "position": {"x": 3}}
+    assert send(client, "nested", json.dumps(event).encode()).json()["refused"] == 0
+    seen = client.get("/v1/streams/v1", params={"source": "nested"}).json()
+    assert (seen["last"], seen["ts"]) == ({"x": 3.0}, 5)
+
+
+def test_a_stream_is_shown_and_removed(client: httpx.Client, source: OwnSource) -> None:
+    source.register("q")
+    source.send({"stream_id": "ä/b c", "ts": 7, "x": 1.5, "kind": "tug"})
+    path = "/v1/streams/%C3%A4%2Fb%20c"
+    assert client.get(path, params={"source": source.name}).json() == {
+        "source": source.name,
+        "stream_id": "ä/b c",
+        "last": {"x": 1.5, "kind": "tug"},
+        "ts": 7,
+        "seq": 1,
+        "inside": [source.id("q")],
+        "topic": f"events.{source.name}",
+        "partition": 0,
+    }
+    assert client.delete(path, params={"source": source.name}).status_code == 204
+    assert client.delete(path, params={"source": source.name}).status_code == 404
+    assert client.get(path, params={"source": source.name}).status_code == 404
+    refused = client.get(path, params={"source": "nowhere"})
+    assert (refused.status_code, refused.json()["reason"]) == (422, "unknown_source")
+
+
+def test_a_source_without_queries_takes_events(client: httpx.Client) -> None:
+    client.put("/v1/sources/lonely", json={"attributes": ATTRIBUTES}).raise_for_status()
+    assert send(client, "lonely", b'{"stream_id": "s", "x": 1}').json()["outputs"] == []

@@ -1,0 +1,138 @@
+"""The OpenAPI document: complete, with examples that are true, and with every answer that can come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from jsonschema import Draft202012Validator
+
+from tests.api.harness import Running, running
+
+
+@pytest.fixture(scope="module")
+def document(service: Running) -> dict[str, Any]:
+    return service.contract.document
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield method.upper(), path, operation
+
+
+def examples(content: dict[str, Any]) -> list[Any]:
+    if "example" in content:
+        return [content["example"]]
+    return [one["value"] for one in content.get("examples", {}).values()]
+
+
+#: (method, path) -> the answers that it may give besides 500, in the contract's words.
+ANSWERS = {
+    ("PUT", "/v1/sources/{name}"): {200, 201, 400, 409, 413, 422, 503},
+    ("GET", "/v1/sources/{name}"): {200, 404, 503},
+    ("GET", "/v1/sources"): {200, 503},
+    ("POST", "/v1/queries:bulk"): {200, 400, 409, 413, 422, 503},
+    ("GET", "/v1/queries:export"): {200, 422, 503},
+    ("GET", "/v1/queries"): {200, 422, 503},
+    ("POST", "/v1/queries"): {201, 400, 409, 413, 422, 503},
+    ("PUT", "/v1/queries/{id}"): {200, 201, 400, 412, 413, 422, 503},
+    ("PATCH", "/v1/queries/{id}"): {200, 400, 404, 412, 413, 422, 503},
+    ("DELETE", "/v1/queries/{id}"): {204, 404, 412, 422, 503},
+    ("GET", "/v1/queries/{id}"): {200, 404, 503},
+    ("GET", "/v1/queries/{id}/streams"): {200, 404, 503},
+    ("POST", "/v1/validate"): {200, 400, 413, 422, 503},
+    ("POST", "/v1/match"): {200, 400, 413, 422, 503},
+    ("POST", "/v1/events"): {200, 202, 400, 413, 422, 503},
+    ("GET", "/v1/streams/{id}"): {200, 404, 422, 503},
+    ("DELETE", "/v1/streams/{id}"): {204, 404, 422, 503},
+    ("GET", "/v1/topics/{topic}"): {200, 404, 422, 501, 503},
+    ("GET", "/v1/schemas/{name}"): {200, 404},
+    ("GET", "/healthz"): {200, 503},
+    ("GET", "/readyz"): {200, 503},
+    ("GET", "/metrics"): {200},
+}
+
+
+def test_every_operation_and_every_answer_is_there(document: dict[str, Any]) -> None:
+    found = {(method, path): {int(s) for s in op["responses"]} for method, path, op in operations(document)}
+    assert found == {operation: answers | {500} for operation, answers in ANSWERS.items()}
+
+
+def test_every_operation_says_what_it_does(document: dict[str, Any]) -> None:
+    for method, path, operation in operations(document):
+        assert operation["summary"], (method, path)
+        assert operation["tags"], (method, path)
+        for parameter in operation.get("parameters", []):
+            assert parameter["in"] == "path" or parameter.get("description"), (
+                method,
+                path,
+                parameter["name"],
+            )
+
+
+def test_every_body_and_every_answer_has_an_example(document: dict[str, Any]) -> None:
+    for method, path, operation in operations(document):
+        bodies = [operation["requestBody"]] if method in ("PUT", "POST", "PATCH") else []
+        for entry in [*bodies, *operation["responses"].values()]:
+            for media, content in entry.get("content", {}).items():
+                assert examples(content), (method, path, media)
+
+
+def test_every_example_fits_its_schema(document: dict[str, Any]) -> None:
+    for method, path, operation in operations(document):
+        for entry in [operation.get("requestBody", {}), *operation["responses"].values()]:
+            for media, content in entry.get("content", {}).items():
+                if media.endswith("json") and media != "application/x-ndjson":
+                    schema = {**content["schema"], "components": document["components"]}
+                    for example in examples(content):
+                        assert Draft202012Validator(schema).is_valid(example), (method, path, media, example)
+
+
+def test_errors_are_problems_and_nothing_of_the_frameworks_is_left(document: dict[str, Any]) -> None:
+    for method, path, operation in operations(document):
+        for status, response in operation["responses"].items():
+            if int(status) >= 400:
+                assert list(response["content"]) == ["application/problem+json"], (method, path, status)
+    assert not {"HTTPValidationError", "ValidationError"} & document["components"]["schemas"].keys()
+
+
+def test_the_examples_of_requests_are_accepted(document: dict[str, Any], client: httpx.Client) -> None:
+    """In the order of a first session: the source, the query, everything else."""
+    real = {"name": "ais", "id": "harbour-7-fast"}
+    order = ["PUT /v1/sources/{name}", "PUT /v1/queries/{id}"]
+    todo = sorted(
+        (op for op in operations(document) if "requestBody" in op[2]),
+        key=lambda op: order.index(f"{op[0]} {op[1]}") if f"{op[0]} {op[1]}" in order else len(order),
+    )
+    for method, path, operation in todo:
+        if (method, path) == ("POST", "/v1/queries"):
+            client.delete("/v1/queries/harbour-7-fast").raise_for_status()
+        for media, content in operation["requestBody"]["content"].items():
+            for example in examples(content):
+                sent = {"content": example.encode()} if isinstance(example, str) else {"json": example}
+                response = client.request(
+                    method,
+                    path.format(**real),
+                    params={"source": "ais"} if path in ("/v1/events", "/v1/match") else {},
+                    headers={"Content-Type": media},
+                    **sent,
+                )
+                assert response.is_success, (method, path, response.text)
+
+
+def test_a_service_that_is_not_ready_says_so_everywhere(tmp_path: Path) -> None:
+    with running(tmp_path, start=False) as service:
+        for (method, path), answers in ANSWERS.items():
+            if 503 in answers and path != "/healthz":
+                response = service.client.request(
+                    method,
+                    path.format(name="n", id="i", topic="matches"),
+                    params={"source": "s"} if "{id}" in path or path in ("/v1/events", "/v1/match") else {},
+                )
+                assert response.status_code == 503, (method, path, response.text)
+        assert service.client.get("/healthz").status_code == 200
+        assert "rangewatch_ready 0.0" in service.client.get("/metrics").text

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.conftest import OwnSource
+
+
+def test_a_query_is_shown_whole_with_what_the_service_says_of_it(
+    client: httpx.Client, source: OwnSource
+) -> None:
+    made = source.register("q", "x > 5 and 1 <= y < 2", tags={"team": "port"})
+    assert made["on"] == ["match", "enter", "leave"]
+    assert (made["initial"], made["keep"], made["for"], made["select"]) == ("emit", None, None, [])
+    assert (made["state"], made["canonical"]) == ("active", "x > 5 and 1 <= y < 2")
+    own = {"topic": f"events.{source.name}", "partition": 0, "offset": 0}
+    assert own in made["active_from"]["positions"]
+    read = client.get(f"/v1/queries/{source.id('q')}")
+    assert read.headers["etag"] == f'"{made["etag"]}"'
+    assert read.json() == {**made, "active_from": {"command": made["active_from"]["command"]}}
+
+
+def test_put_creates_then_replaces_the_whole(client: httpx.Client, source: OwnSource) -> None:
+    path = f"/v1/queries/{source.id('q')}"
+    created = client.put(path, json=source.body("q", tags={"a": "b"}))
+    assert created.status_code == 201
+    assert created.headers["location"] == path
+    again = client.put(path, json=source.body("q", tags={"a": "b"}))
+    assert (again.status_code, again.headers["etag"]) == (200, created.headers["etag"])
+    replaced = client.put(path, json={"source": source.name, "where": "x > 1"})
+    assert replaced.status_code == 200
+    assert replaced.headers["etag"] != created.headers["etag"]
+    assert replaced.json()["tags"] == {}
+
+
+def test_post_refuses_a_live_id_also_of_a_disabled_query(client: httpx.Client, source: OwnSource) -> None:
+    source.register("q", enabled=False)
+    refused = client.post("/v1/queries", json=source.body("q"))
+    assert (refused.status_code, refused.json()["reason"]) == (409, "exists")
+    client.delete(f"/v1/queries/{source.id('q')}").raise_for_status()
+    assert client.post("/v1/queries", json=source.body("q")).status_code == 201
+
+
+def test_patch_replaces_the_named_fields_only(client: httpx.Client, source: OwnSource) -> None:
+    source.register("q", tags={"a": "b"}, select=["x"])
+    patched = client.patch(f"/v1/queries/{source.id('q')}", json={"enabled": False, "select": []})
+    assert patched.status_code == 200
+    assert (patched.json()["state"], patched.json()["select"]) == ("disabled", [])
+    assert patched.json()["tags"] == {"a": "b"}
+
+
+def test_delete_frees_the_id(client: httpx.Client, source: OwnSource) -> None:
+    source.register("q")
+    path = f"/v1/queries/{source.id('q')}"
+    assert client.delete(path).status_code == 204
+    for method in ("GET", "DELETE", "PATCH"):
+        gone = client.request(method, path, content=b"{}" if method == "PATCH" else None)
+        assert (gone.status_code, gone.json()["reason"]) == (404, "unknown_id")
+    assert client.get(f"{path}/streams").status_code == 404
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
+def test_a_change_of_another_version_is_refused(client: httpx.Client, source: OwnSource, method: str) -> None:
+    old = source.register("q")["etag"]
+    path = f"/v1/queries/{source.id('q')}"
+    new = client.patch(path, json={"tags": {"v": "2"}}).json()["etag"]
+    body = (
+        None
+        if method == "DELETE"
+        else {"where": "x > 7", **({"source": source.name} if method == "PUT" else {})}
+    )
+    for stale in (f'"{old}"', f'W/"{new}"', '"junk"', '"'):
+        refused = client.request(method, path, json=body, headers={"If-Match": stale})
+        assert (refused.status_code, refused.json()["field"]) == (412, "If-Match")
+    assert client.get(path).json()["etag"] == new
+    changed = client.request(method, path, json=body, headers={"If-Match": f'"{new}"'})
+    assert changed.is_success
+
+
+def test_if_match_star_wants_a_query_that_is_there(client: httpx.Client, source: OwnSource) -> None:
+    path = f"/v1/queries/{source.id('q')}"
+    body = {"source": source.name, "where": "x > 0"}
+    assert client.put(path, json=body, headers={"If-Match": "*"}).status_code == 412
+    source.register("q", "x > 1")
+    assert client.put(path, json=body, headers={"If-Match": "*"}).status_code == 200
+
+
+def test_several_versions_in_if_match_are_refused(client: httpx.Client, source: OwnSource) -> None:
+    source.register("q")
+    headers = {"If-Match": '"1", "2"'}
+    refused = client.delete(f"/v1/queries/{source.id('q')}", headers=headers)
+    assert (refused.status_code, refused.json()["field"]) == (422, "If-Match")
+
+
+def test_the_source_of_a_query_never_changes(client: httpx.Client, source: OwnSource) -> None:
+    source.register("q")
+    other = OwnSource(client)
+    moved = client.put(f"/v1/queries/{source.id('q')}", json={"source": other.name, "where": "x > 0"})
+    assert (moved.status_code, moved.json()["field"]) == (422, "source")
+
+
+def test_a_change_holds_when_it_is_answered(client: httpx.Client, source: OwnSource) -> None:
+    source.send({"stream_id": "in", "x": 5}, {"stream_id": "out", "x": -5})
+    source.register("q")
+    assert client.get(f"/v1/queries/{source.id('q')}/streams").json()["streams"] == ["in"]
+    client.patch(f"/v1/queries/{source.id('q')}", json={"where": "x < 0"}).raise_for_status()
+    assert client.get(f"/v1/queries/{source.id('q')}/streams").json()["streams"] == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "field"),
+    [
+        ({"where": "speed > 5"}, "unknown_attribute", "where"),
+        ({"where": "x >"}, "syntax", "where"),
+        ({"where": "x > 5 and x < 3"}, "empty_range", "where"),
+        ({"where": 5}, "syntax", "where"),
+        ({"where": {"any": []}}, "syntax", "where.any"),
+        ({"where": {"any": [{"x": {"gte": 5, "lt": 5}}]}}, "empty_range", "where.any[0].x"),
+        ({"where": {"any": [{"kind": {"gte": "a"}}]}}, "bad_operator", "where.any[0].kind.gte"),
+        ({"on": ["often"]}, "bad_value", "on[0]"),
+        ({"on": "match"}, "bad_value", "on"),
+        ({"tags": {"team": 5}}, "bad_value", "tags.team"),
+        ({"enabled": "yes"}, "bad_value", "enabled"),
+        ({"select": ["nope"]}, "unknown_attribute", "select[0]"),
+        ({"source": "nowhere"}, "unknown_source", "source"),
+        ({"id": "a b"}, "bad_id", "id"),
+        ({"id": 7}, "bad_id", "id"),
+        ({"weather": "x > 0"}, "unknown_field", "weather"),
+        ({"expires_at": 1}, "past", "expires_at"),
+    ],
+)
+def test_a_bad_query_is_refused_by_field_and_reason(
+    client: httpx.Client, source: OwnSource, change: dict[str, Any], reason: str, field: str
+) -> None:
+    body = {**source.body("q"), **change}
+    for method, path in (("POST", "/v1/queries"), ("POST", "/v1/validate")):
+        refused = client.request(method, path, json=body)
+        assert refused.status_code == 422, refused.text
+        assert (refused.json()["reason"], refused.json()["field"]) == (reason, field)
+    assert client.get(f"/v1/queries/{source.id('q')}").status_code == 404
+
+
+def test_exact_numbers_and_double_keys_are_told(client: httpx.Client, source: OwnSource) -> None:
+    head = f'{{"id": "{source.id("q")}", "source": "{source.name}", "where": '
+    for where, reason in (
+        ('{"any": [{"x": {"gte": 9007199254740993}}]}}', "inexact"),
+        ('{"any": [{"x": {"gte": 1e999}}]}}', "not_finite"),
+        ('{"any": [{"x": {"gte": NaN}}]}}', "not_finite"),
+        ('"x > 0", "where": "x > 1"}', "syntax"),
+        ('{"any": [{"x": {"gte": 0, "gte": 1}}]}}', "syntax"),
+        ('"x > 0"', "syntax"),
+        ('"x > 0", "tags": {"a": "\\ud800"}}', "syntax"),
+    ):
+        refused = client.post("/v1/queries", content=(head + where).encode())
+        assert (refused.status_code, refused.json()["reason"]) == (422, reason)
+    made = client.post(
+        "/v1/queries", content=(head + '{"any": [{"x": {"gte": 9007199254740993.0}}]}}').encode()
+    )
+    assert made.status_code == 201
+
+
+def test_integers_beyond_64_bits_come_back_as_they_went(client: httpx.Client, source: OwnSource) -> None:
+    source.register("q", {"any": [{"x": {"gte": 2**80}}]})
+    assert client.get(f"/v1/queries/{source.id('q')}").json()["where"] == {"any": [{"x": {"gte": 2**80}}]}
+
+
+@pytest.mark.parametrize(
+    "id",
+    [
+        "%00",
+        "%2e%2e",
+        "a%20b",
+        "%F0%9F%9A%A2",
+        "x" * 201,
+        "%ff%fe",
+        "'; drop table",
+        "%22quotes%22",
+        "a%0d%0ab",
+    ],
+)
+def test_absurd_ids_are_refused_or_unknown(client: httpx.Client, source: OwnSource, id: str) -> None:
+    put = client.put(f"/v1/queries/{id}", json={"source": source.name, "where": "x > 0"})
+    assert put.status_code in (404, 405, 422)
+    assert client.get(f"/v1/queries/{id}").status_code in (404, 405)
+
+
+def test_a_slash_belongs_to_no_id(client: httpx.Client, source: OwnSource) -> None:
+    body = {"source": source.name, "where": "x > 0"}
+    assert client.put("/v1/queries/a%2Fb", json=body).status_code == 404
+
+
+def test_validate_shows_what_a_condition_means(client: httpx.Client, source: OwnSource) -> None:
+    body = {"source": source.name, "where": "(x > 0 or y > 0) and kind != 'tug'"}
+    found = client.post("/v1/validate", json=body).json()
+    assert found["boxes"] == 2
+    again = client.post("/v1/validate", json={**body, "where": found["where"]}).json()
+    assert again == found
+    assert client.post("/v1/validate", json={**body, "where": found["canonical"]}).json() == found

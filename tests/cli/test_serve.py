@@ -1,0 +1,85 @@
+"""The service as a process: settings, start, stop, and what a killed one leaves behind."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from pathlib import Path
+
+import httpx
+
+from tests.api.harness import TIMEOUT_S
+from tests.cli.conftest import rangewatch, serving
+
+SOURCE = {"attributes": {"x": "number"}}
+QUERY = {"source": "s", "where": "x > 0"}
+
+
+def send(client: httpx.Client, ts: int, x: int) -> list[dict[str, object]]:
+    body = client.post("/v1/events?source=s&wait=true", json={"stream_id": "v", "ts": ts, "x": x}).json()
+    return [output["value"] for output in body["outputs"]]
+
+
+def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
+    with serving(tmp_path) as served, httpx.Client(base_url=served.url, timeout=TIMEOUT_S) as client:
+        client.put("/v1/sources/s", json=SOURCE)
+        client.put("/v1/queries/q", json=QUERY)
+        assert [value.get("enter") for value in send(client, 1, 1)] == [None, ["q"]]
+        assert served.stop() == 0
+    with serving(tmp_path) as served, httpx.Client(base_url=served.url, timeout=TIMEOUT_S) as client:
+        assert len(send(client, 2, 1)) == 1, "still inside: a match and no enter"
+        served.process.send_signal(signal.SIGKILL)
+        served.process.wait()
+    with serving(tmp_path) as served, httpx.Client(base_url=served.url, timeout=TIMEOUT_S) as client:
+        assert client.get("/v1/queries/q/streams").json()["streams"] == ["v"]
+        (border,) = send(client, 3, -1)
+        assert (border["leave"], border["seq"]) == (["q"], 2)
+
+
+def test_interrupting_it_is_a_clean_end(tmp_path: Path) -> None:
+    with serving(tmp_path) as served:
+        served.process.send_signal(signal.SIGINT)
+        assert served.process.wait(TIMEOUT_S) == 0
+        assert "stopped" in served.log.read_text()
+
+
+def test_settings_come_from_flags_variables_and_the_file(tmp_path: Path) -> None:
+    config = tmp_path / "settings.toml"
+    config.write_text("max_page = 3\nmax_queries = 3\nmax_disjuncts = 3\n")
+    with (
+        serving(tmp_path, "--config", config, "--max-page", "1", RANGEWATCH_MAX_QUERIES="1") as served,
+        httpx.Client(base_url=served.url, timeout=TIMEOUT_S) as client,
+    ):
+        client.put("/v1/sources/s", json=SOURCE)
+        assert client.get("/v1/queries?limit=2").status_code == 422
+        assert client.put("/v1/queries/a", json=QUERY).status_code == 201
+        assert client.put("/v1/queries/b", json=QUERY).json()["reason"] == "limit"
+        four = {"source": "s", "where": "x == 1 or x == 3 or x == 5 or x == 7"}
+        refused = client.put("/v1/queries/a", json=four)
+        assert (refused.status_code, refused.json()["reason"]) == (422, "limit")
+        assert "3" in refused.json()["detail"]
+
+
+def test_an_unknown_key_in_the_file_is_named(tmp_path: Path) -> None:
+    config = tmp_path / "settings.toml"
+    config.write_text("max_steams = 3\n")
+    done = rangewatch("serve", "--config", config)
+    assert done.returncode == 2
+    assert "max_steams" in done.stderr
+
+
+def test_a_port_that_is_taken_is_said_so(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = rangewatch("serve", "--port", port, "--log", f"sqlite:{tmp_path / 'log.db'}")
+    assert done.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+
+
+def test_a_log_that_is_none_ends_the_service(tmp_path: Path) -> None:
+    file = tmp_path / "log.db"
+    file.write_text("not a database, but long enough to look like something " * 100)
+    done = rangewatch("serve", "--port", "0", "--log", f"sqlite:{file}")
+    assert done.returncode == 1
+    assert str(file) in done.stderr
+    assert file.read_text().startswith("not a database")

@@ -1,0 +1,1 @@
+"""Tests of the indexes: one contract suite for all, and what each paper promises besides."""

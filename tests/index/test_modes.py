@@ -1,0 +1,36 @@
+"""The suite of the indexes without the JIT, and with every array access checked, each in its own process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = (
+    "test_kernel.py",
+    "test_parts.py",
+    "test_brute.py",
+    "test_cei_encoding.py",
+    "test_cei_grid.py",
+    "test_contract.py",
+)
+
+
+@pytest.mark.parametrize("variable", ["NUMBA_DISABLE_JIT", "NUMBA_BOUNDSCHECK"])
+def test_suite_with(variable: str) -> None:
+    environment = os.environ | {variable: "1", "RANGEWATCH_INDEX_SUITE": "small"}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    run = subprocess.run(
+        [*command, *(f"tests/index/{name}" for name in FILES)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]

@@ -1,0 +1,39 @@
+"""Both adapters on the real thing: a file, and a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from service.log.port import Log
+from tests.broker import broker  # noqa: F401 (a fixture)
+from tests.log.sites import KafkaSite, Site, SqliteSite
+
+
+@pytest.fixture(params=["sqlite", pytest.param("kafka", marks=pytest.mark.kafka)])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
+    if request.param == "sqlite":
+        return SqliteSite(tmp_path / "log.db")
+    return KafkaSite(request.getfixturevalue("broker").address)
+
+
+@pytest.fixture
+def make(site: Site) -> Iterator[Callable[[], Log]]:
+    """Makes logs on the site; all of them are closed at the end."""
+    made: list[Log] = []
+
+    def one() -> Log:
+        made.append(site.log())
+        return made[-1]
+
+    yield one
+    for log in made:
+        log.close()
+
+
+@pytest.fixture
+def log(make: Callable[[], Log]) -> Log:
+    """A log that is not opened yet."""
+    return make()

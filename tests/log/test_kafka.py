@@ -1,0 +1,486 @@
+"""What only the Kafka log promises: others' transactions, partitions that move, a broker that dies."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer
+from kafka import TopicPartition as ClusterPartition
+from kafka.admin import ConfigResource, ConfigResourceType, MemberToRemove
+from kafka.structs import OffsetAndMetadata
+
+from deploy.kafka.broker import Broker, free_ports, start
+from service.log.kafka import KafkaLog
+from service.log.port import (
+    Commit,
+    LogFenced,
+    LogUnavailable,
+    LogUnusable,
+    Message,
+    Output,
+    Position,
+    StateRecord,
+    TopicPartition,
+)
+from tests.log.sites import KafkaSite, begin, commands, events, eventually, gain, opened, values
+
+pytestmark = pytest.mark.kafka
+
+TOPIC = "events.a"
+ZERO = TopicPartition(TOPIC, 0)
+ONE = TopicPartition(TOPIC, 1)
+
+
+@pytest.fixture
+def site(broker: Broker) -> KafkaSite:
+    return KafkaSite(broker.address)
+
+
+@pytest.fixture
+def make(site: KafkaSite) -> Iterator[Callable[[str], KafkaLog]]:
+    """Makes a log for a worker; all are closed at the end."""
+    made: list[KafkaLog] = []
+
+    def one(worker: str) -> KafkaLog:
+        made.append(site.log(worker))
+        return made[-1]
+
+    yield one
+    for log in made:
+        log.close()
+
+
+@pytest.fixture
+def log(make: Callable[[str], KafkaLog]) -> KafkaLog:
+    return make("worker")
+
+
+@pytest.fixture
+def stranger(site: KafkaSite) -> Iterator[KafkaProducer]:
+    """A transactional producer that is none of ours."""
+    producer = KafkaProducer(
+        bootstrap_servers=site.bootstrap, transactional_id=site.prefix + "stranger", retry_backoff_ms=5
+    )
+    producer.init_transactions()
+    yield producer
+    producer.close(timeout=5)
+
+
+def step(position: int, *, partition: TopicPartition = ZERO, value: bytes = b"v") -> Commit:
+    """An output, a state record and a position."""
+    return Commit(
+        [Output("matches", b"k", value)],
+        {partition: [StateRecord(b"s", value)]},
+        {partition: Position(position, position)},
+    )
+
+
+# ---- transactions of others
+
+
+def test_what_others_abort_is_invisible_and_passed_over(
+    log: KafkaLog, site: KafkaSite, stranger: KafkaProducer
+) -> None:
+    begin(log, TOPIC, partitions=site.partitions)
+    log.append_events(TOPIC, [Message(b"k", b"0", 0)])
+    for value, keep in ((b"1", False), (b"2", True), (b"3", False)):
+        stranger.begin_transaction()
+        for _ in range(3):
+            stranger.send(site.prefix + TOPIC, value, b"k", partition=0)
+        if keep:
+            stranger.commit_transaction()
+        else:
+            stranger.flush()
+            stranger.abort_transaction()
+    eventually(lambda: log.end_offsets([ZERO]) == {ZERO: 13}, "the mark of the last transaction")
+    log.append_events(TOPIC, [Message(b"k", b"4", 0)])
+    chunks = events(log, 5)
+    assert values(chunks) == [b"0", b"2", b"2", b"2", b"4"]
+    assert [record.offset for chunk in chunks for record in chunk.records] == [0, 5, 6, 7, 13]
+    assert chunks[-1].next_offset == 14
+    assert log.end_offsets([ZERO]) == {ZERO: 14}
+
+
+def test_what_others_have_not_committed_is_waited_for(
+    log: KafkaLog, site: KafkaSite, stranger: KafkaProducer
+) -> None:
+    begin(log, TOPIC, partitions=site.partitions)
+    stranger.begin_transaction()
+    stranger.send(site.prefix + TOPIC, b"held back", b"k", partition=0)
+    stranger.flush()
+    log.append_events(TOPIC, [Message(b"k", b"behind it", 0)])
+    for _ in range(3):
+        assert not log.poll(timeout_s=0.1, max_records=10).chunks
+    assert log.end_offsets([ZERO]) == {ZERO: 0}
+    stranger.commit_transaction()
+    assert values(events(log, 2)) == [b"held back", b"behind it"]
+
+
+def test_commands_pass_over_what_was_aborted(log: KafkaLog, site: KafkaSite, stranger: KafkaProducer) -> None:
+    log.open()
+    log.append_commands([Message(b"a", b"1")])
+    stranger.begin_transaction()
+    stranger.send(site.prefix + "queries", b"never", b"b", partition=0)
+    stranger.flush()
+    stranger.abort_transaction()
+    log.append_commands([Message(b"c", b"2")])
+    log.seek_commands(0)
+    assert [record.value for record in commands(log, 2)] == [b"1", b"2"]
+    assert [record.value for record in log.commands(0, log.end_of_commands())] == [b"1", b"2"]
+
+
+def test_position_and_state_wait_for_a_transaction_that_is_being_committed(
+    make: Callable[[str], KafkaLog], site: KafkaSite, stranger: KafkaProducer
+) -> None:
+    """A worker that was passed over may be in the middle of its last commit."""
+    log = make("worker")
+    opened(log, TOPIC)
+    stranger.begin_transaction()
+    stranger.send(site.prefix + "state", b"new", f"{TOPIC}/0/".encode() + b"s", partition=0)
+    place = ClusterPartition(site.prefix + TOPIC, 0)
+    stranger.send_offsets_to_transaction({place: OffsetAndMetadata(7, "3", -1)}, site.group)
+    gain(log, site.partitions)
+    with ThreadPoolExecutor() as pool:
+        found = pool.submit(lambda: (log.position(ZERO), list(log.restore(ZERO))))
+        with pytest.raises(TimeoutError):
+            found.result(timeout=0.5)
+        stranger.commit_transaction()
+        assert found.result(timeout=30) == (Position(7, 3), [StateRecord(b"s", b"new")])
+
+
+# ---- the group
+
+
+def share(first: KafkaLog, second: KafkaLog) -> tuple[TopicPartition, TopicPartition]:
+    """Lets a second worker join one that has started both partitions; the partition that each has then."""
+    mine: list[set[TopicPartition]] = [{ZERO, ONE}, set()]
+    started = {ZERO, ONE}
+
+    def shared() -> bool:
+        for owned, log in zip(mine, (first, second), strict=True):
+            polled = log.poll(timeout_s=0.05, max_records=10)
+            owned.difference_update(polled.assignment.lost)
+            owned.update(polled.assignment.gained)
+            started.difference_update(polled.assignment.lost)
+            assert log is first or not polled.chunks
+            assert started.issuperset(chunk.partition for chunk in polled.chunks)
+        return [len(owned) for owned in mine] == [1, 1] and first.settled and second.settled
+
+    eventually(shared, "one partition each")
+    return mine[0].pop(), mine[1].pop()
+
+
+def test_partitions_move_and_carry_their_position(make: Callable[[str], KafkaLog], site: KafkaSite) -> None:
+    first, second = make("first"), make("second")
+    begin(first, TOPIC, partitions=2)
+    first.append_events(TOPIC, [Message(b"k", b"%d" % number, number % 2) for number in range(20)])
+    for chunk in events(first, 20):
+        first.commit(step(chunk.next_offset - 4, partition=chunk.partition))
+    opened(second, TOPIC)
+    kept, moved = share(first, second)
+    assert {kept, moved} == {ZERO, ONE}
+    for log, partition in ((first, kept), (second, moved)):
+        assert log.position(partition) == Position(6, 6)
+        assert list(log.restore(partition)) == [StateRecord(b"s", b"v")]
+        log.start(partition, 6)
+        assert len(values(events(log, 4))) == 4
+        log.commit(step(10, partition=partition, value=b"after"))
+    assert {value for _, value in site.outputs("matches")} == {b"v", b"after"}
+
+
+def test_the_loser_neither_delivers_nor_commits(make: Callable[[str], KafkaLog], site: KafkaSite) -> None:
+    first, second = make("first"), make("second")
+    begin(first, TOPIC, partitions=2)
+    first.append_events(TOPIC, [Message(b"k", b"%d" % number, number % 2) for number in range(400)])
+    read = events(first, 4, max_records=4)  # there is more, fetched and not delivered
+    assert read
+    opened(second, TOPIC)
+    kept, moved = share(first, second)
+    with pytest.raises(LogFenced):
+        first.commit(step(1, partition=moved))
+    with pytest.raises(LogFenced):
+        first.start(moved, 0)
+    first.resume([moved])
+    first.start(kept, 0)
+    found = events(first, 200)
+    assert {chunk.partition for chunk in found} == {kept}
+    assert second.position(moved) is None
+    assert site.outputs("matches") == []
+    second.start(moved, None)
+    assert len(events(second, 200)) > 0
+    second.commit(step(200, partition=moved))
+    assert second.position(moved) == Position(200, 200)
+
+
+def test_a_worker_that_was_passed_over_starts_afresh(
+    make: Callable[[str], KafkaLog], site: KafkaSite
+) -> None:
+    """The group has thrown it out and it has not noticed: the broker itself refuses the commit."""
+    log = make("worker")
+    begin(log, TOPIC, partitions=2)
+    log.append_events(TOPIC, [Message(b"k", b"0", 0)])
+    events(log, 1)
+    with closing(site.admin()) as admin:
+        described = admin.describe_groups([site.group])[site.group]
+        members = [MemberToRemove(member_id=member["member_id"]) for member in described["members"]]
+        admin.remove_group_members(site.group, members)
+    with pytest.raises(LogFenced):
+        log.commit(step(1))
+    with pytest.raises(LogFenced):
+        log.commit(step(1))
+    log.close()
+    begin(log, TOPIC, partitions=2)
+    assert log.position(ZERO) is None
+    assert site.outputs("matches") == []
+    assert values(events(log, 1)) == [b"0"]
+    log.commit(step(1))
+    assert log.position(ZERO) == Position(1, 1)
+
+
+def test_one_transactional_id_is_one_workers(make: Callable[[str], KafkaLog], site: KafkaSite) -> None:
+    first, second = make("same"), make("same")
+    begin(first, TOPIC, partitions=2)
+    first.commit(step(1, value=b"first"))
+    second.open()
+    with pytest.raises(LogFenced):
+        first.commit(step(2, value=b"too late"))
+    with pytest.raises(LogFenced):
+        first.append_commands([Message(b"q", b"too late")])
+    (offset,) = second.append_commands([Message(b"q", b"second")])
+    assert [record.offset for record in second.commands(0, second.end_of_commands())] == [offset]
+    assert first.position(ZERO) == Position(1, 1)
+    assert site.outputs("matches") == [(b"k", b"first")]
+
+
+def test_leaving_is_noticed_at_once(make: Callable[[str], KafkaLog], site: KafkaSite) -> None:
+    first, second = make("first"), make("second")
+    begin(first, TOPIC, partitions=2)
+    opened(second, TOPIC)
+    share(first, second)
+    started = time.monotonic()
+    first.close()
+    gain(second, 2)
+    assert time.monotonic() - started < 10, "sooner than a session ends"
+
+
+# ---- what the cluster is like
+
+
+def test_topics_are_made_as_they_must_be(log: KafkaLog, site: KafkaSite) -> None:
+    opened(log, TOPIC)
+    with closing(site.admin()) as admin:
+        described = {one["name"]: one for one in admin.describe_topics()}
+        names = ["matches", "borders", "joins", "dead_letter", "state", "queries", TOPIC]
+        sizes = {name: len(described[site.prefix + name]["partitions"]) for name in names}
+        resources = [ConfigResource(ConfigResourceType.TOPIC, site.prefix + name) for name in names]
+        found: Any = admin.describe_configs(resources, config_filter="all")
+    assert sizes == {**dict.fromkeys(names, 2), "queries": 1}
+    configs = found[ConfigResourceType.TOPIC.name.lower()]
+    policy = {name: configs[site.prefix + name]["cleanup.policy"]["value"] for name in names}
+    assert policy == {**dict.fromkeys(names, "delete"), "state": "compact", "queries": "compact"}
+    week_ms = 7 * 24 * 60 * 60 * 1000
+    assert configs[site.prefix + "queries"]["min.compaction.lag.ms"]["value"] == str(week_ms)
+
+
+def test_a_command_topic_without_order_is_refused(log: KafkaLog, site: KafkaSite) -> None:
+    with closing(site.admin()) as admin:
+        admin.create_topics({site.prefix + "queries": {"num_partitions": 2, "replication_factor": 1}})
+    with pytest.raises(LogUnusable, match=r"queries.*one partition"):
+        log.open()
+
+
+def test_an_offset_that_is_not_ours_is_refused(log: KafkaLog, site: KafkaSite) -> None:
+    with closing(site.admin()) as admin:
+        topic = {"num_partitions": 2, "replication_factor": 1}
+        admin.create_topics({site.prefix + TOPIC: topic}, wait_for_metadata=True)
+        place = ClusterPartition(site.prefix + TOPIC, 0)
+        admin.alter_group_offsets(site.group, {place: OffsetAndMetadata(3, "", -1)})
+    opened(log, TOPIC)
+    gain(log, 2)
+    with pytest.raises(LogUnusable, match="another group"):
+        log.position(ZERO)
+
+
+def test_what_the_broker_finds_too_large_leaves_nothing(log: KafkaLog, site: KafkaSite) -> None:
+    with closing(site.admin()) as admin:
+        small = {"num_partitions": 2, "replication_factor": 1, "configs": {"max.message.bytes": "2000"}}
+        admin.create_topics({site.prefix + "matches": small}, wait_for_metadata=True)
+    begin(log, TOPIC, partitions=2)
+    with pytest.raises(LogUnusable):
+        log.commit(step(1, value=bytes(50_000)))
+    assert log.position(ZERO) is None
+    assert list(log.restore(ZERO)) == []
+    assert site.outputs("matches") == []
+    log.commit(step(2))
+    assert log.position(ZERO) == Position(2, 2)
+    assert site.outputs("matches") == [(b"k", b"v")]
+
+
+def test_prefixes_keep_services_apart(broker: Broker) -> None:
+    one, other = KafkaSite(broker.address), KafkaSite(broker.address)
+    for site in (one, other):
+        with closing(site.log()) as log:
+            begin(log, TOPIC, partitions=2)
+            assert log.position(ZERO) is None
+            assert log.end_offsets([ZERO]) == {ZERO: 0}
+            log.append_events(TOPIC, [Message(b"k", b"v", 0)])
+            log.commit(step(1))
+
+
+def test_state_partitions_are_shared_by_topics_and_kept_apart(log: KafkaLog, site: KafkaSite) -> None:
+    wide = TopicPartition("events.wide", 2)  # three partitions on two of state
+    with closing(site.admin()) as admin:
+        topic = {"num_partitions": 3, "replication_factor": 1}
+        admin.create_topics({site.prefix + wide.topic: topic}, wait_for_metadata=True)
+    opened(log, TOPIC, wide.topic)
+    gain(log, 5)
+    assert log.partitions(wide.topic) == 3
+    for partition in (ZERO, ONE, wide, TopicPartition(wide.topic, 0)):
+        log.commit(step(1, partition=partition, value=repr(partition).encode()))
+    for partition in (ZERO, ONE, wide, TopicPartition(wide.topic, 0)):
+        assert list(log.restore(partition)) == [StateRecord(b"s", repr(partition).encode())]
+
+
+def test_outputs_are_left_to_consumers(log: KafkaLog) -> None:
+    with pytest.raises(NotImplementedError):
+        log.read("matches", after=0, limit=1)
+
+
+def test_a_topic_that_is_not_there_is_named(log: KafkaLog) -> None:
+    log.open()
+    with pytest.raises(LogUnavailable, match=r"events\.nowhere"):
+        log.partitions("events.nowhere")
+
+
+#: The library leaves it to the garbage collector to close the socket of an attempt to connect that fails.
+leaves_sockets = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+@leaves_sockets
+def test_nobody_answers() -> None:
+    (port,) = free_ports(1)
+    log = KafkaSite(f"127.0.0.1:{port}", timeout_s=1.0).log()
+    with pytest.raises(LogUnavailable):
+        log.open()
+    log.close()
+    gc.collect()
+
+
+# ---- a broker that dies
+
+
+@pytest.fixture(scope="module")
+def ports() -> list[int]:
+    return free_ports(2)
+
+
+@pytest.fixture
+def mortal(ports: list[int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
+    """A broker of one's own, the last of the list; ended at the end whatever has become of it."""
+    node = tmp_path_factory.mktemp("mortal") / "node"
+    brokers = [start(ports[0], ports[1], node)]
+    yield brokers
+    for broker in brokers:
+        broker.kill()
+    gc.collect()  # the sockets, see leaves_sockets
+
+
+@leaves_sockets
+def test_a_broker_that_dies_is_waited_for_and_nothing_is_lost_or_doubled(
+    mortal: list[Broker], ports: list[int]
+) -> None:
+    site = KafkaSite(mortal[0].address, timeout_s=4.0)
+    log = site.log()
+    with closing(log):
+        begin(log, TOPIC, partitions=2)
+        log.append_events(TOPIC, [Message(b"k", b"0", 0), Message(b"k", b"1", 0)])
+        assert values(events(log, 2, max_records=1)) == [b"0", b"1"]
+        log.commit(step(1, value=b"before"))
+        mortal[0].kill()
+        with pytest.raises(LogUnavailable):
+            log.commit(step(2, value=b"after"))
+        with pytest.raises(LogUnavailable):
+            log.append_events(TOPIC, [Message(b"k", b"lost", 0)])
+        with pytest.raises(LogUnavailable):
+            log.end_of_commands()
+        assert not log.poll(timeout_s=0.2, max_records=10).chunks
+        mortal.append(start(ports[0], ports[1], mortal[0].directory))
+
+        def committed() -> bool:
+            try:
+                log.commit(step(2, value=b"after"))
+            except LogUnavailable:
+                return False
+            return True
+
+        eventually(committed, "the commit, tried again")
+        assert log.position(ZERO) == Position(2, 2)
+        assert site.outputs("matches") == [(b"k", b"before"), (b"k", b"after")]
+        assert dict(log.restore(ZERO)) == {b"s": b"after"}
+        log.append_events(TOPIC, [Message(b"k", b"2", 0)])
+        assert values(events(log, 1)) == [b"2"]
+
+
+class Interrupted:
+    """A producer that stands still at the moment of the commit, as its broker does."""
+
+    def __init__(self, producer: KafkaProducer, stop: Callable[[], None]) -> None:
+        self._producer, self._stop = producer, stop
+        self._transaction_manager = self
+
+    def begin_commit(self) -> Any:
+        self._stop()
+        return self._producer._transaction_manager.begin_commit()
+
+    def __getattr__(self, name: str) -> Any:
+        inner = (
+            self._producer._transaction_manager
+            if hasattr(self._producer._transaction_manager, name)
+            else None
+        )
+        return getattr(inner or self._producer, name)
+
+
+@leaves_sockets
+def test_a_commit_of_unknown_outcome_is_looked_up(mortal: list[Broker]) -> None:
+    site = KafkaSite(mortal[0].address, timeout_s=4.0)
+    log = site.log()
+    with closing(log):
+        begin(log, TOPIC, partitions=2)
+        log.commit(step(1, value=b"before"))
+        transactions: Any = log._transactions
+        transactions._producer = Interrupted(
+            transactions._producer, lambda: os.kill(mortal[0].pid, signal.SIGSTOP)
+        )
+        threading.Timer(8.0, os.kill, (mortal[0].pid, signal.SIGCONT)).start()
+        with pytest.raises(LogFenced, match="not known"):
+            log.commit(step(2, value=b"perhaps"))
+        with pytest.raises(LogFenced, match="not known"):
+            log.commit(step(2, value=b"perhaps"))
+        log.close()
+
+        def again() -> bool:
+            try:
+                begin(log, TOPIC, partitions=2)
+            except LogUnavailable:
+                log.close()
+                return False
+            return True
+
+        eventually(again, "the log, opened anew")
+        done = log.position(ZERO) == Position(2, 2)
+        assert done or log.position(ZERO) == Position(1, 1)
+        outputs = [(b"k", b"before"), *([(b"k", b"perhaps")] if done else [])]
+        assert site.outputs("matches") == outputs
+        assert dict(log.restore(ZERO)) == {b"s": b"perhaps" if done else b"before"}
+        log.commit(step(3, value=b"then"))
+        assert site.outputs("matches") == [*outputs, (b"k", b"then")]
