@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import operator
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -296,6 +297,10 @@ def _whole(times: Sequence[int | None], timed: NDArray[np.bool_]) -> NDArray[np.
         return np.array([max(-LARGEST_TS - 1, min(LARGEST_TS + 1, ts or 0)) for ts in times], dtype=np.int64)
 
 
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON value")
+
+
 def _is_bad_tombstone(record: Record) -> bool:
     return record.value is None and not record.key
 
@@ -311,8 +316,40 @@ def _items(value: bytes) -> list[bytes]:
     """The items of a JSON array as they came."""
     try:
         return [bytes(item) for item in _raw_items(value)]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _items_one_by_one(value)
+
+
+_scan_value = json.JSONDecoder(parse_constant=_no_constant).raw_decode
+_blank = re.compile(r"[ \t\r\n]*").match
+
+
+def _items_one_by_one(value: bytes) -> list[bytes]:
+    """The items of an array that has one which is no good JSON, but can be told from its neighbours."""
+    items: list[bytes] = []
+    try:
+        text = value.decode()
+        at = _after_blank(text, text.index("[") + 1)
+        sign = text[at]
+        while sign != "]":
+            _, end = _scan_value(text, at)
+            items.append(text[at:end].encode())
+            at = _after_blank(text, end)
+            sign = text[at]
+            if sign == ",":
+                at = _after_blank(text, at + 1)
+            elif sign != "]":
+                raise ValueError(f"no comma at {at}")
+        if _after_blank(text, at + 1) != len(text):
+            raise ValueError(f"more than an array, at {at + 1}")
+    except (ValueError, IndexError, RecursionError) as error:
         raise _Bad(Reason.MALFORMED, f"not JSON: {error}") from None
+    return items
+
+
+def _after_blank(text: str, at: int) -> int:
+    found = _blank(text, at)
+    return found.end() if found else at
 
 
 def _load(raw: bytes) -> Any:
@@ -324,10 +361,6 @@ def _load(raw: bytes) -> Any:
     except (ValueError, RecursionError) as error:
         raise _Bad(Reason.MALFORMED, f"not JSON: {error}") from None
     return value
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON value")
 
 
 def _at(event: Any, path: tuple[str, ...], otherwise: Any = None) -> Any:

@@ -8,12 +8,13 @@ else ends it, and ``failure`` says what it was.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from typing import NamedTuple, TypeVar
 
 from service.engine.commands import Command, Outcome
@@ -52,6 +53,17 @@ class Receipt(NamedTuple):
 
 def wall_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _settle(future: Future[T], result: T) -> None:
+    """Answers, unless whoever asked has given up."""
+    with contextlib.suppress(InvalidStateError):
+        future.set_result(result)
+
+
+def _fail(future: Future[T], error: BaseException) -> None:
+    with contextlib.suppress(InvalidStateError):
+        future.set_exception(error)
 
 
 class _Question(NamedTuple):
@@ -108,7 +120,9 @@ class Runtime:
         """Judges and applies commands; done when the changes hold. See ``worker.CommandRequest``."""
         future: Future[list[Outcome | Refusal | None]] = Future()
         self._put(
-            CommandRequest(commands, atomic, lambda one: future.set_result(one.results), future.set_exception)
+            CommandRequest(
+                commands, atomic, lambda one: _settle(future, one.results), lambda error: _fail(future, error)
+            )
         )
         return future
 
@@ -125,8 +139,8 @@ class Runtime:
                 Delivery(
                     topic,
                     messages,
-                    lambda one: future.set_result(Receipt(one.positions, one.outputs, one.refused)),
-                    future.set_exception,
+                    lambda one: _settle(future, Receipt(one.positions, one.outputs, one.refused)),
+                    lambda error: _fail(future, error),
                 )
             )
         else:
@@ -145,7 +159,12 @@ class Runtime:
         else:
             tombstone = Message(stream_id.encode(), None)
             self._put(
-                Delivery(topic, [tombstone], lambda one: future.set_result(one.removed), future.set_exception)
+                Delivery(
+                    topic,
+                    [tombstone],
+                    lambda one: _settle(future, one.removed),
+                    lambda error: _fail(future, error),
+                )
             )
         return future
 
@@ -155,11 +174,13 @@ class Runtime:
 
         def answer() -> None:
             try:
-                future.set_result(question(self._worker.engine))
+                found = question(self._worker.engine)
             except Exception as error:
-                future.set_exception(error)
+                _fail(future, error)
+            else:
+                _settle(future, found)
 
-        self._put(_Question(answer, future.set_exception))
+        self._put(_Question(answer, lambda error: _fail(future, error)))
         return future
 
     def read(self, topic: str, after: int, limit: int) -> tuple[list[Record], int]:

@@ -334,22 +334,31 @@ class Worker:
     def _unchanged(self, prepared: Prepared) -> Outcome:
         catalog = self.engine.catalog
         subject = prepared.subject
-        if isinstance(subject, Source):
-            return Outcome(
-                "unchanged", subject, catalog.source_versions.get(subject.name, -1), self._active_from()
-            )
         assert subject is not None
+        if isinstance(subject, Source):
+            version = catalog.source_versions.get(subject.name, -1)
+            return Outcome("unchanged", subject, version, self._active_from().get(subject.name, {}))
         registered = catalog.queries.get(subject.id) or Registered(subject, -1)
-        return Outcome("unchanged", registered, registered.version, self._active_from())
+        active_from = self._active_from().get(subject.source, {})
+        return Outcome("unchanged", registered, registered.version, active_from)
 
-    def _active_from(self) -> dict[tuple[str, int], int]:
-        return {tuple(task): position for task, position in self.positions.items()}  # type: ignore[misc]
+    def _active_from(self) -> dict[str, dict[tuple[str, int], int]]:
+        """By source, the next event of each of its partitions."""
+        found: dict[str, dict[tuple[str, int], int]] = {}
+        for task, position in self.positions.items():
+            source = self.engine.source_of_topic[task.topic]
+            found.setdefault(source, {})[task.topic, task.partition] = position
+        return found
 
     def _apply_commands(self, records: Sequence[Record], step: _Step) -> None:
         if not records:
             return
         entries = [(record.offset, wire.command_body(record.value)) for record in records]
-        for effects in self.engine.command(entries, self._clock()):
+        opened = {
+            offset: self._open_commands.pop(offset) for offset, _ in entries if offset in self._open_commands
+        }
+        judged = {offset: one.prepared.subject for offset, one in opened.items()}
+        for effects in self.engine.command(entries, self._clock(), judged):
             task = effects.task
             step.outputs += self._codec(task).encoder.commands(effects, self.engine.tables[task])
             self._metrics.borders(self._source(task).name, effects.borders.entered)
@@ -357,14 +366,11 @@ class Worker:
         self._subscribe()
         self._count_queries()
         active_from = self._active_from()
-        for record in records:
-            opened = self._open_commands.pop(record.offset, None)
-            if opened is not None:
-                request, place, prepared = opened
-                request.results[place] = _outcome(prepared, record.offset, active_from)
-                request.open -= 1
-                if not request.open:
-                    step.tell.append(partial(request.done, request))
+        for offset, (request, place, prepared) in opened.items():
+            request.results[place] = _outcome(prepared, offset, active_from)
+            request.open -= 1
+            if not request.open:
+                step.tell.append(partial(request.done, request))
 
     def _apply_events(self, chunk: Chunk, step: _Step) -> None:
         task = Task(*chunk.partition)
@@ -461,10 +467,15 @@ class Worker:
             self._metrics.lag(partition.topic, partition.partition, end - self.positions[Task(*partition)])
 
 
-def _outcome(prepared: Prepared, offset: int, active_from: Mapping[tuple[str, int], int]) -> Outcome:
+def _outcome(
+    prepared: Prepared, offset: int, active_from: Mapping[str, Mapping[tuple[str, int], int]]
+) -> Outcome:
     subject = prepared.subject
-    answer = Registered(subject, offset) if isinstance(subject, Query) else subject
-    return Outcome(prepared.done, answer, offset, active_from)
+    if isinstance(subject, Query):
+        found = active_from.get(subject.source, {})
+        return Outcome(prepared.done, Registered(subject, offset), offset, found)
+    found = active_from.get(subject.name, {}) if subject else {}
+    return Outcome(prepared.done, subject, offset, found)
 
 
 def _batched(entries: Iterator[tuple[int, Any]], size: int) -> Iterator[list[tuple[int, Any]]]:

@@ -57,6 +57,8 @@ def _leave(folder: Path, node: Broker) -> None:
         users.remove(os.getpid())
         if not any(_runs(user) for user in users):
             node.stop()
+        elif node.process is not None:
+            node.process.returncode = 0  # somebody else ends it: there is nothing here to wait for
 
 
 @contextmanager

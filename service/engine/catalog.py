@@ -82,14 +82,18 @@ class Catalog:
         self.queries: dict[str, Registered] = {}
         self.quarantined: dict[str, Quarantined] = {}
 
-    def apply(self, offset: int, body: Any) -> QueryChange | SourceChange | None:
-        """Takes one entry of the command log. None where it changes nothing (a second delete, quarantine)."""
+    def apply(
+        self, offset: int, body: Any, judged: Query | Source | None = None
+    ) -> QueryChange | SourceChange | None:
+        """Takes one entry of the command log. None where it changes nothing (a second delete, quarantine).
+
+        ``judged`` is what a draft made the entry from: of a query, it is taken as it is, not read again."""
         self.offset = offset + 1
         op = body.get("op") if isinstance(body, dict) else None
         if op == "source":
             return self._apply_source(offset, body)
         if op == "query":
-            return self._apply_query(offset, body)
+            return self._apply_query(offset, body, judged)
         if op == "delete":
             return self._apply_delete(offset, body)
         return None
@@ -102,18 +106,23 @@ class Catalog:
         self.source_versions[name] = offset
         return SourceChange(offset, before, after)
 
-    def _apply_query(self, offset: int, body: dict[str, Any]) -> QueryChange | None:
+    def _apply_query(
+        self, offset: int, body: dict[str, Any], judged: Query | Source | None
+    ) -> QueryChange | None:
         id = body["id"]
         old = self.queries.pop(id, None)
         self.quarantined.pop(id, None)
         before = old.query if old else None
         try:
-            after = parse_query(body["query"], self.sources, id=id, now_ms=None, limits=self.limits)
+            after = judged if isinstance(judged, Query) else self._read(id, body["query"])
         except Refusal as refusal:
             self.quarantined[id] = Quarantined(body["query"], refusal)
             return QueryChange(offset, id, before, None, "quarantined") if before else None
         self.queries[id] = Registered(after, offset)
         return QueryChange(offset, id, before, after, _reason(before, after))
+
+    def _read(self, id: str, body: Any) -> Query:
+        return parse_query(body, self.sources, id=id, now_ms=None, limits=self.limits)
 
     def _apply_delete(self, offset: int, body: dict[str, Any]) -> QueryChange | None:
         self.quarantined.pop(body["id"], None)

@@ -16,7 +16,7 @@ is always an argument. Not for: bytes (``wire``), positions and commits (``runti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +31,9 @@ from service.engine.streams import NO_TIME, StreamTable
 from service.index.brute import inside
 from service.index.protocol import Points
 from service.language import Limits
-from service.model import MISSING, Missing
+from service.model import MISSING, Missing, Query, Source
+
+_NONE_JUDGED: Mapping[int, Query | Source | None] = {}
 
 
 class EngineLimits(NamedTuple):
@@ -113,17 +115,23 @@ class Engine:
         """Judges requests against the catalog as it is now; see ``catalog.Draft``."""
         return Draft(self.catalog, now_ms=now_ms)
 
-    def command(self, entries: Sequence[tuple[int, Any]], now_ms: int) -> list[CommandEffects]:
+    def command(
+        self,
+        entries: Sequence[tuple[int, Any]],
+        now_ms: int,
+        judged: Mapping[int, Query | Source | None] = _NONE_JUDGED,
+    ) -> list[CommandEffects]:
         """Applies entries ``(offset, body)`` of the command log, in order, to every assigned task.
 
-        Entries on different queries are taken together. The effects must be written out before the next call.
+        Entries on different queries are taken together. ``judged`` may have what the entry at an offset was
+        made from, which saves reading it again. The effects must be written out before the next call.
         """
         for queries in self.sets.values():
             queries.recycle()
         effects: list[CommandEffects] = []
         group: dict[str, QueryChange] = {}
         for offset, body in entries:
-            change = self.catalog.apply(offset, body)
+            change = self.catalog.apply(offset, body, judged.get(offset))
             if isinstance(change, SourceChange) or (change is not None and change.id in group):
                 effects += self._apply_group(group, now_ms)
                 group = {}

@@ -110,7 +110,7 @@ class Assignment(NamedTuple):
 
 
 class Polled(NamedTuple):
-    """``next_command`` is the offset that the command reader stands at, which may lie past the last command."""
+    """``next_command`` is where the command reader stands, which may lie past the last command."""
 
     assignment: Assignment
     chunks: Sequence[Chunk]

@@ -128,6 +128,15 @@ def test_each_item_of_an_array_is_judged_alone() -> None:
     assert decode(b"[]").events == 0
 
 
+def test_half_a_surrogate_spoils_its_own_event_only() -> None:
+    decoded = decode(b' [ {"stream_id":"a","x":1} , {"stream_id":"\\ud800"},{"stream_id":"b","x":2} ] ')
+    assert [(r.item, r.reason) for r in decoded.refused] == [(1, "malformed")]
+    assert decoded.originals[0, 1] == b'{"stream_id":"\\ud800"}'
+    assert list(decoded.batch.stream_ids) == ["a", "b"]
+    for broken in (b'["\\ud800"', b'["\\ud800",', b'["\\ud800"]x', b'["\\ud800" 1]', b'["\\ud800",NaN]'):
+        assert [(r.item, r.reason) for r in decode(broken).refused] == [(0, "malformed")]
+
+
 def test_exact_integers_and_the_same_digits_with_a_point_are_taken() -> None:
     batch = decode(
         b'{"stream_id":"a","x":9007199254740994}',
