@@ -27,10 +27,30 @@ kafka: setup ## start a real broker on 127.0.0.1:9092, fetched into .kafka (Java
 kafka-stop: ## end that broker
 	@$(BIN)/python -m deploy.kafka.broker stop
 
-.PHONY: kafka kafka-stop
+test: setup ## run everything: lint, types, imports, all tests on a real broker, Spark and Prometheus
+	$(MAKE) --no-print-directory lint
+	$(BIN)/python -m deploy.kafka.broker fetch
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations 15
+
+check: setup lint ## the fast part: lint, types, imports, unit tests
+	$(BIN)/python -m pytest -q tests/unit tests/engine tests/runtime tests/index/test_contract.py
+
+lint: setup ## format, lint, types, direction of imports
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## format the code
+	$(BIN)/ruff format --quiet .
+	$(BIN)/ruff check --fix --quiet .
+
+bench: setup ## measure: index kernels, and from Kafka to Kafka against a bare pass-through
+	$(BIN)/python -m tests.bench.bench_index
+	$(BIN)/python -m tests.bench.bench_throughput
 
 lock: ## pin the packages anew, with hashes
 	uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --no-emit-index-url \
 	  --no-header --output-file requirements.lock pyproject.toml deploy/build-requirements.in
 
-.PHONY: help setup run lock
+.PHONY: help setup run kafka kafka-stop test check lint format bench lock

@@ -2,7 +2,7 @@
 
 stdout has the tables, stderr the progress. Exit codes: 0 done; 1 the topics could not be read or the tables
 not written (what was finished is kept, the next run goes on from there); 2 wrong arguments; 3 the tables are
-up to date, but the topics have messages that are no records, or a border log that does not balance.
+up to date, but the topics have messages that are no records, or a border log that does not balance; 130 interrupted while reporting.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import argparse
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event
 
@@ -27,7 +27,7 @@ from spark_connector.schemas import BORDERS
 from spark_connector.session import SessionError, local_session
 from spark_connector.visits import visits
 
-FAILED, WRONG = 1, 3
+FAILED, WRONG, INTERRUPTED = 1, 3, 130
 _POLL_S = 1
 _KNOWN = {
     "UnknownTopicOrPartitionException": (
@@ -87,6 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PySparkException as problem:
         _say(f"failed: {explained(problem, given.bootstrap)}")
         return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
     finally:
         spark.stop()
 
@@ -112,20 +114,19 @@ def ingest(
 
     Raises PySparkException when one of them fails; the other is stopped then.
     """
-    running = [
-        tables.start(spark, bootstrap, out, kind, prefix=prefix, every_s=every_s) for kind in tables.TABLES
-    ]
+    running: list[StreamingQuery] = []
     told: set[tuple[str | None, int]] = set()
-    try:
+    with ExitStack() as ends:
+        for kind in tables.TABLES:
+            query = tables.start(spark, bootstrap, out, kind, prefix=prefix, every_s=every_s)
+            ends.callback(query.stop)
+            running.append(query)
         while any(query.isActive for query in running) and not stop.is_set():
             for query in running:
                 query.awaitTermination(_POLL_S)
                 _tell(query, told)
         if stop.is_set():
             _say("stopping")
-    finally:
-        for query in running:
-            query.stop()
     for query in running:
         _tell(query, told)
         if (failure := query.exception()) is not None:

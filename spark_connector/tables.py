@@ -40,11 +40,13 @@ def start(
     """Starts to bring the table up to date from the topic ``prefix + kind.topic``.
 
     ``every_s`` None: takes what is committed now and stops by itself. Otherwise a batch every so many
-    seconds until the query is stopped. Any folder that Spark can write to will do as ``out``.
+    seconds until the query is stopped. Any folder that Spark can write to will do as ``out``. The query bears
+    the topic's name.
     """
+    topic = prefix + kind.topic
     writer = (
-        decode(messages(spark, bootstrap, prefix + kind.topic), kind)
-        .writeStream.queryName(kind.topic)
+        decode(messages(spark, bootstrap, topic), kind)
+        .writeStream.queryName(topic)
         .format("parquet")
         .partitionBy("source", "day")
         .option("path", f"{out}/{kind.topic}")

@@ -22,7 +22,7 @@ class LogError(Exception):
 
     LogError
     |-- LogUnavailable   it may work later (broker away, file locked): pause and try again
-    |-- LogFenced        another worker has taken over: forget everything uncommitted and stop
+    |-- LogFenced        another worker has taken over: forget what is uncommitted, close and open anew
     `-- LogUnusable      it will not work until a person acts (torn file, newer version, disk full)
     """
 

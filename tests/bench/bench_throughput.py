@@ -2,7 +2,8 @@
 
 Both read the same topic of one event a message with the same consumer settings, write with the same
 producer settings and commit in transactions of the same size; the pass-through does nothing else. The ratio
-is what the service costs. Seeded; the digest of the results is printed, and does not depend on how the log was cut.
+is what the service costs. Seeded; the digest of the results is printed, and does not depend on how the log
+was cut.
 
     python -m tests.bench.bench_throughput [--events 200000] [--queries 10000] [--streams 1000]
 """

@@ -33,6 +33,8 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def topics(broker: Broker) -> Topics:  # noqa: F811
+def topics(broker: Broker) -> Iterator[Topics]:  # noqa: F811
     """The output topics under a prefix that no other test uses, with a transactional producer."""
-    return Topics(broker.address, prefix=f"spark-{os.getpid()}-{next(_number)}.")
+    made = Topics(broker.address, prefix=f"spark-{os.getpid()}-{next(_number)}.")
+    yield made
+    made.close()

@@ -101,7 +101,10 @@ def test_what_is_printed(
         "ais/slow     v1      1970-01-01 00:00:04  still in\n"
         "ais/fast     v1      1970-01-01 00:00:01  1970-01-01 00:00:04  3s   event\n"
     )
-    assert printed.err.splitlines() == ["borders: batch 0, 3 records", "the border log balances"]
+    assert printed.err.splitlines() == [
+        f"{topics.prefix}borders: batch 0, 3 records",
+        "the border log balances",
+    ]
 
 
 def test_topics_that_are_not_there_are_named(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:

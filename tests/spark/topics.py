@@ -20,36 +20,36 @@ class Topics:
     def __init__(self, bootstrap: str, prefix: str) -> None:
         self.bootstrap = bootstrap
         self.prefix = prefix
-        self._writers = 0
+        self._writers: list[Producer] = []
         admin = AdminClient({"bootstrap.servers": bootstrap})
         wanted = [NewTopic(prefix + topic, PARTITIONS, 1) for topic in ("matches", "borders")]
         for created in admin.create_topics(wanted).values():
             created.result(TIMEOUT_S)
-        self._producer = self.writer()
+        self.writer()
 
     def writer(self) -> Producer:
         """A transactional producer of its own: its transactions overlap those of others."""
-        self._writers += 1
         producer = Producer(
             {
                 "bootstrap.servers": self.bootstrap,
-                "transactional.id": f"{self.prefix}{self._writers}",
+                "transactional.id": f"{self.prefix}{len(self._writers)}",
                 "linger.ms": 0,
             }
         )
+        self._writers.append(producer)
         producer.init_transactions(TIMEOUT_S)
         return producer
 
     @contextmanager
     def transaction(self, *, abort: bool = False) -> Iterator[None]:
         """What is sent inside is committed together at the end, or with ``abort`` written and taken back."""
-        self._producer.begin_transaction()
+        self._writers[0].begin_transaction()
         yield
-        assert self._producer.flush(TIMEOUT_S) == 0
+        assert self._writers[0].flush(TIMEOUT_S) == 0
         if abort:
-            self._producer.abort_transaction(TIMEOUT_S)
+            self._writers[0].abort_transaction(TIMEOUT_S)
         else:
-            self._producer.commit_transaction(TIMEOUT_S)
+            self._writers[0].commit_transaction(TIMEOUT_S)
 
     def send(self, topic: str, *records: dict[str, Any], by: Producer | None = None) -> None:
         """Sends records under their stream's key, in the open transaction."""
@@ -60,4 +60,8 @@ class Topics:
     def send_bytes(
         self, topic: str, value: bytes | None, *, key: bytes = b"x", by: Producer | None = None
     ) -> None:
-        (by or self._producer).produce(self.prefix + topic, value=value, key=key)
+        (by or self._writers[0]).produce(self.prefix + topic, value=value, key=key)
+
+    def close(self) -> None:
+        """Forgets the producers, which ends them: none may outlive the broker."""
+        self._writers.clear()
