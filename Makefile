@@ -24,12 +24,15 @@ run: setup $(if $(filter kafka,$(LOG)),kafka) ## show it: weather alarms, price 
 kafka: setup ## start a real broker on 127.0.0.1:9092, fetched into .kafka (Java 17)
 	@$(BIN)/python -m deploy.kafka.broker start
 
+jars: setup ## fetch what the tests need of Kafka and Spark, into .kafka
+	@$(BIN)/python -m deploy.kafka.broker fetch
+	@$(BIN)/python -m spark_connector.jars .kafka/spark-jars
+
 kafka-stop: ## end that broker
 	@$(BIN)/python -m deploy.kafka.broker stop
 
-test: setup ## run everything: lint, types, imports, all tests on a real broker, Spark and Prometheus
+test: setup jars ## run everything: lint, types, imports, all tests on a real broker, Spark and Prometheus
 	$(MAKE) --no-print-directory lint
-	$(BIN)/python -m deploy.kafka.broker fetch
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations 15
 
 check: setup lint ## the fast part: lint, types, imports, unit tests
@@ -53,4 +56,4 @@ lock: ## pin the packages anew, with hashes
 	uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --no-emit-index-url \
 	  --no-header --output-file requirements.lock pyproject.toml deploy/build-requirements.in
 
-.PHONY: help setup run kafka kafka-stop test check lint format bench lock
+.PHONY: help setup run kafka kafka-stop jars test check lint format bench lock

@@ -26,7 +26,7 @@ from service.decode import Decoder
 from service.engine.catalog import Prepared
 from service.engine.commands import Command, Outcome, Registered
 from service.engine.effects import EventEffects, Task
-from service.engine.engine import Engine
+from service.engine.engine import Engine, Held
 from service.engine.queryset import QuerySet
 from service.log.port import (
     Assignment,
@@ -139,6 +139,8 @@ class Worker:
         self._pending: _Step | None = None
         self._topics: frozenset[str] = frozenset()
         self._waiting: set[Task] = set()
+        #: partitions lost in a rebalance that goes on, as they were, and the position they were at
+        self._held: dict[Task, tuple[Held, Position]] = {}
         self._codecs: dict[str, _Codec] = {}
         self._next_command = 0
         self._requests: deque[CommandRequest] = deque()
@@ -200,28 +202,48 @@ class Worker:
     def _assign(self, assignment: Assignment) -> None:
         for partition in assignment.lost:
             task = Task(*partition)
-            self.engine.release(task)
-            self.positions.pop(task, None)
+            held = self.engine.release(task)
+            if held is not None:
+                self._held[task] = held, Position(self.positions.pop(task), self.engine.catalog.offset)
             self._waiting.discard(task)
             self._metrics.forget_partition(*task)
-            for delivery in self._deliveries.pop(task, {}).values():
-                delivery.failed(LogFenced(f"partition {task} has moved to another worker"))
         self._waiting.update(Task(*partition) for partition in assignment.gained)
         for task in sorted(self._waiting):
             self._take(task)
+        if self._log.settled and (self._held or assignment.lost):
+            self._part_with(self._deliveries.keys() - self.engine.tables.keys() - self._waiting)
+
+    def _part_with(self, tasks: Iterable[Task]) -> None:
+        """The group has settled: these partitions are another worker's now."""
+        self._held.clear()
+        for task in list(tasks):
+            for delivery in self._deliveries.pop(task).values():
+                delivery.failed(LogFenced(f"{task.topic}/{task.partition} has moved to another worker"))
 
     def _take(self, task: Task) -> None:
-        """Takes a partition on as soon as the catalog is not behind it."""
+        """Takes a partition on as soon as the catalog is not behind it.
+
+        One that this worker had until just now, and that nobody has moved since, is taken up as it was: its
+        state is committed together with its position, so the position tells."""
         partition = TopicPartition(*task)
         offset = self.engine.catalog.offset
         position = self._log.position(partition)
-        if position is not None and position.command > offset:
-            return
+        held, position_then = self._held.pop(task, (None, None))
+        if position is not None:
+            if held is not None and position == position_then and position.command == offset:
+                self.engine.resume(task, held)
+                self._begin(task, self._log.start(partition, position.event))
+                return
+            if position.command > offset:
+                return
         if position is not None and position.command < offset:
             self._make_up(task, position, offset)
         records = self._log.restore(partition) if position is not None else ()
         self.engine.assign(task, ((record.key, record.value or b"") for record in records))
-        self.positions[task] = self._log.start(partition, position.event if position else None)
+        self._begin(task, self._log.start(partition, position.event if position else None))
+
+    def _begin(self, task: Task, offset: int) -> None:
+        self.positions[task] = offset
         self._waiting.discard(task)
         self._metrics.streams(
             task.topic, task.partition, self._source(task).name, len(self.engine.tables[task])

@@ -2,7 +2,8 @@
 
 stdout has the tables, stderr the progress. Exit codes: 0 done; 1 the topics could not be read or the tables
 not written (what was finished is kept, the next run goes on from there); 2 wrong arguments; 3 the tables are
-up to date, but the topics have messages that are no records, or a border log that does not balance; 130 interrupted while reporting.
+up to date, but the topics have messages that are no records, or a border log that does not balance; 130
+interrupted while reporting.
 """
 
 from __future__ import annotations

@@ -44,6 +44,13 @@ class EngineLimits(NamedTuple):
     queries: int = 10_000_000
 
 
+class Held(NamedTuple):
+    """A partition that was let go of."""
+
+    table: StreamTable
+    state_log: StateLog
+
+
 class StreamView(NamedTuple):
     """One stream as it stands: present attributes, time of the last timed event (ms), number of the last
     border record, ids of the queries that it is a member of (sorted), and where it lives."""
@@ -83,10 +90,15 @@ class Engine:
         self.tables[task] = log.load(records, self.queries_of(task))
         self._state_logs[task] = log
 
-    def release(self, task: Task) -> None:
-        """Forgets a partition, wholly."""
-        self.tables.pop(task, None)
-        self._state_logs.pop(task, None)
+    def release(self, task: Task) -> Held | None:
+        """Lets go of a partition; what is returned may be taken up again by ``resume``, or dropped."""
+        if task not in self.tables:
+            return None
+        return Held(self.tables.pop(task), self._state_logs.pop(task))
+
+    def resume(self, task: Task, held: Held) -> None:
+        """Takes up a partition as it was let go of: nobody may have moved it since, nor the catalog."""
+        self.tables[task], self._state_logs[task] = held
 
     def state_records(self, task: Task) -> list[tuple[bytes, bytes]]:
         """The state records that must be committed with all that was returned since the last call."""

@@ -147,9 +147,10 @@ class HttpDriver:
         worker = self.instance.runtime._worker
 
         def done() -> bool:
-            positions = self.instance.runtime.ask(lambda engine: dict(worker.positions)).result(PATIENCE_S)
+            asked = self.instance.runtime.ask(lambda engine: (dict(worker.positions), worker._pending))
+            positions, uncommitted = asked.result(PATIENCE_S)
             ends = self.instance.log.end_offsets(list(positions))
-            return all(positions[task] >= end for task, end in ends.items())
+            return uncommitted is None and all(positions[task] >= end for task, end in ends.items())
 
         wait_until(done)
 

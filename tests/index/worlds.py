@@ -124,3 +124,24 @@ def insert_queries(
     hi = np.array([hi for boxes in queries for _, hi in boxes], np.float64).reshape(-1, dims)
     for index in indexes:
         index.insert(slots(*owners), lo, hi)
+
+
+def filled(factory: Factory, *intervals: tuple[float, float]) -> BoxIndex:
+    """An index of cubes under the slots 0, 1 and on."""
+    index = factory.make()
+    index.insert(np.arange(len(intervals), dtype=np.int32), *cubes(intervals, factory.dims))
+    index.check()
+    return index
+
+
+def random_boxes(factory: Factory, indexes: list[BoxIndex], *, seed: int, count: int) -> None:
+    """Boxes on a small grid of numbers, two a slot, wide enough for a random point to be in some."""
+    rng = np.random.default_rng(seed)
+    lo = rng.integers(-3, 10, (count, factory.dims)).astype(np.float64)
+    hi = lo + rng.integers(3, 14, (count, factory.dims))
+    for index in indexes:
+        index.insert(np.arange(count, dtype=np.int32) // 2, lo, hi)
+
+
+def random_points(factory: Factory, *, seed: int, count: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 12, (count, factory.dims)).astype(np.float64)

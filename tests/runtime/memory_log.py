@@ -79,8 +79,15 @@ class MemoryLog:
         self._on_commit = on_commit
         self._topics: set[str] = set()
         self._gained: list[TopicPartition] = []
+        self._lost: list[TopicPartition] = []
         self._readers: dict[TopicPartition, int] = {}
         self._command_reader = 0
+
+    def rebalance(self) -> None:
+        """Everything is lost, and gained again by the same worker, as in a group whose topics change."""
+        self._lost += self._readers
+        self._gained += self._readers
+        self._readers.clear()
 
     @property
     def settled(self) -> bool:
@@ -126,6 +133,7 @@ class MemoryLog:
     def poll(self, *, timeout_s: float, max_records: int) -> Polled:
         self.fate.meet("poll", after=False)
         gained, self._gained = self._gained, []
+        lost, self._lost = self._lost, []
         commands = self.store.commands[self._command_reader :]
         self._command_reader += len(commands)
         chunks = []
@@ -134,7 +142,7 @@ class MemoryLog:
             if records:
                 self._readers[partition] = offset + len(records)
                 chunks.append(Chunk(partition, records, offset + len(records)))
-        return Polled(Assignment(gained, []), chunks, commands, self._command_reader)
+        return Polled(Assignment(gained, lost), chunks, commands, self._command_reader)
 
     def wake(self) -> None:
         pass

@@ -1,0 +1,84 @@
+"""A rebalance that gives a worker its own partitions back costs nothing; another costs a restore."""
+
+from __future__ import annotations
+
+import json
+
+from service.engine.commands import PutQuery, PutSource
+from service.engine.engine import Engine
+from service.log.port import Message
+from service.metrics import Metrics
+from service.worker import CommandRequest, Delivery, Worker
+from tests.runtime.memory_log import Fate, MemoryLog, Store
+
+TOPIC = "events.s"
+
+
+def _worker(log: MemoryLog) -> Worker:
+    return Worker(log, Engine, Metrics(), clock=lambda: 1000, max_message_bytes=1 << 20, max_batch_events=100)
+
+
+def _settle(worker: Worker) -> None:
+    for _ in range(4):
+        worker.step([], timeout_s=0)
+
+
+def _fail(error: BaseException) -> None:
+    raise error
+
+
+def _begun(log: MemoryLog) -> Worker:
+    worker = _worker(log)
+    worker.open()
+    query = {"id": "q", "source": "s", "where": "x >= 0"}
+    for command in (PutSource("s", {"attributes": {"x": "number"}}), PutQuery(None, query)):
+        worker.step([CommandRequest([command], True, lambda _: None, _fail)], timeout_s=0)
+        _settle(worker)
+    return worker
+
+
+def _send(store: Store, stream_id: str, x: int) -> None:
+    store.append(TOPIC, Message(stream_id.encode(), json.dumps({"stream_id": stream_id, "x": x}).encode()))
+
+
+def _borders(store: Store) -> list[tuple[str, int, list[str], list[str]]]:
+    found = [json.loads(value) for topic, _, value in store.outputs if topic == "borders"]
+    return [(one["stream_id"], one["seq"], one["leave"], one["enter"]) for one in found]
+
+
+def test_partitions_that_come_back_are_taken_up_as_they_were() -> None:
+    store, fate = Store(), Fate()
+    log = MemoryLog(store, fate)
+    worker = _begun(log)
+    _send(store, "a", 1)
+    _settle(worker)
+    fate.names.clear()
+    heard: list[Delivery] = []
+    waiting = Delivery(TOPIC, [Message(b"b", b'{"stream_id":"b","x":1}')], heard.append, _fail)
+    log.rebalance()
+    worker.step([waiting], timeout_s=0)
+    _settle(worker)
+    assert "restore" not in fate.names
+    assert [output.topic for output in heard[0].outputs] == ["matches", "borders"]
+    _send(store, "a", -1)
+    _settle(worker)
+    assert _borders(store) == [("a", 1, [], ["q"]), ("b", 1, [], ["q"]), ("a", 2, ["q"], [])]
+
+
+def test_partitions_that_another_worker_moved_are_restored() -> None:
+    store, fate = Store(), Fate()
+    log = MemoryLog(store, fate)
+    worker = _begun(log)
+    _send(store, "a", 1)
+    _settle(worker)
+    log.rebalance()
+    other = _worker(MemoryLog(store))
+    other.open()
+    _send(store, "a", -1)
+    _settle(other)
+    fate.names.clear()
+    _settle(worker)
+    assert "restore" in fate.names
+    _send(store, "a", 2)
+    _settle(worker)
+    assert _borders(store) == [("a", 1, [], ["q"]), ("a", 2, ["q"], []), ("a", 3, [], ["q"])]
