@@ -34,7 +34,7 @@ _BATCH_EVENTS = (1, 10, 100, 500, 1_000, 5_000, 10_000, 50_000, 100_000, 1_000_0
 _MATCH_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 # When each series began: twice the series, and no use to anybody here.
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _CAPITAL = re.compile(r"(?<!^)([A-Z])")
 

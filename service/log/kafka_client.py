@@ -42,6 +42,7 @@ _UNUSABLE = (
     kafka_errors.InvalidPartitionsError,
     kafka_errors.InvalidRecordError,
     kafka_errors.InvalidReplicationFactorError,
+    kafka_errors.InvalidTimestampError,
     kafka_errors.InvalidTopicError,
     kafka_errors.InvalidTransactionTimeoutError,
     kafka_errors.KafkaConfigurationError,

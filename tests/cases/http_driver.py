@@ -149,6 +149,8 @@ class HttpDriver:
         def done() -> bool:
             asked = self.instance.runtime.ask(lambda engine: (dict(worker.positions), worker._pending))
             positions, uncommitted = asked.result(PATIENCE_S)
+            if {f"events.{name}" for name in self._sources} - {task.topic for task in positions}:
+                return False
             ends = self.instance.log.end_offsets(list(positions))
             return uncommitted is None and all(positions[task] >= end for task, end in ends.items())
 

@@ -37,6 +37,8 @@ class KafkaDriver(HttpDriver):
             enable_auto_commit=False,
             auto_offset_reset="earliest",
         )
+        # Sees what is written before it is visible: a commit is answered before its marks are everywhere.
+        self._ends = KafkaConsumer(bootstrap_servers=self._bootstrap)
         self._producer: KafkaProducer | None = None
         self._read: list[tuple[str, bytes | None, bytes]] = []
         self._assigned = False
@@ -51,12 +53,12 @@ class KafkaDriver(HttpDriver):
             group=f"{self.prefix}group",
             topic_prefix=self.prefix,
             partitions=OUTPUT_PARTITIONS,
-            clock_ms=lambda: max(self.now, 0),
         )
 
     def close(self) -> None:
         super().close()
         self._consumer.close(autocommit=False)
+        self._ends.close()
         if self._producer is not None:
             self._producer.close()
 
@@ -130,7 +132,7 @@ class KafkaDriver(HttpDriver):
         if not self._assigned:
             self._consumer.assign(partitions)
             self._assigned = True
-        ends = self._consumer.end_offsets(partitions)
+        ends = self._ends.end_offsets(partitions)
         while any(self._consumer.position(partition) < end for partition, end in ends.items()):
             for found in self._consumer.poll(timeout_ms=20).values():
                 for record in found:

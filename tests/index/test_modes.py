@@ -22,8 +22,9 @@ FILES = (
 
 @pytest.mark.parametrize("variable", ["NUMBA_DISABLE_JIT", "NUMBA_BOUNDSCHECK"])
 def test_suite_with(variable: str) -> None:
-    environment = os.environ | {variable: "1", "RANGEWATCH_INDEX_SUITE": "small"}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment = inherited | {variable: "1", "RANGEWATCH_INDEX_SUITE": "small"}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0"]
     run = subprocess.run(
         [*command, *(f"tests/index/{name}" for name in FILES)],
         cwd=ROOT,
