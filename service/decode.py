@@ -39,7 +39,8 @@ Fields = tuple[Any, ...]
 
 
 class Decoded(NamedTuple):
-    """``events`` is how many events the messages held, tombstones not counted. ``originals`` has the bytes of
+    """``events`` is how many events the messages held: accepted ones, tombstones not counted, and whatever
+    was refused. ``originals`` has the bytes of
     every row that may have to be written as a dead letter, by (offset, place in the message)."""
 
     batch: Batch
@@ -156,9 +157,9 @@ class Decoder:
         keep = self._without_doubts(batch, rows, refused, originals)
         if keep is not None:
             batch = batch.take(keep)
-        tombstones = int(batch.removal.sum()) + sum(1 for record in records if _is_bad_tombstone(record))
         refused.sort()
-        return Decoded(batch, refused, originals, len(batch.stream_ids) + len(refused) - tombstones)
+        events = len(batch.stream_ids) - int(batch.removal.sum()) + len(refused)
+        return Decoded(batch, refused, originals, events)
 
     @staticmethod
     def _tombstone(key: bytes | None) -> str:
@@ -299,10 +300,6 @@ def _whole(times: Sequence[int | None], timed: NDArray[np.bool_]) -> NDArray[np.
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON value")
-
-
-def _is_bad_tombstone(record: Record) -> bool:
-    return record.value is None and not record.key
 
 
 def _is_array(value: bytes) -> bool:

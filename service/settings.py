@@ -63,7 +63,9 @@ class Settings(BaseSettings):
         1_000_000, description="one message: an event, an array of events, a query; longer ones are too_large"
     )
     max_batch_events: Count = Field(10_000, description="messages taken from the log in one step")
-    max_ids_per_record: Count = Field(1_000, description="query ids in a record; more are split over several")
+    max_ids_per_record: int = Field(
+        1_000, ge=1, le=10_000, description="query ids in a record; more are split over several"
+    )
     max_page: Count = Field(10_000, description="items in one page of a list or of a topic")
     max_streams: Count = Field(10_000_000, description="living streams of a partition; new ones are refused")
     max_queries: Count = Field(1_000_000, description="registered queries; more are refused")

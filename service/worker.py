@@ -51,8 +51,6 @@ from service.wire import Encoder, Written
 #: How many entries of the command log are applied at a time when it is replayed.
 REPLAY_ENTRIES = 10_000
 
-Told = Callable[[], None]
-
 
 @dataclass(slots=True)
 class CommandRequest:
@@ -89,11 +87,12 @@ class Delivery:
 
 @dataclass(slots=True)
 class _Step:
-    """What one step will commit, and whom it tells afterwards."""
+    """What one step will commit, what it counts then, and whom it tells."""
 
     outputs: list[Output] = field(default_factory=list)
     moved: set[Task] = field(default_factory=set)
-    tell: list[Told] = field(default_factory=list)
+    count: list[Callable[[], None]] = field(default_factory=list)
+    answered: list[CommandRequest | Delivery] = field(default_factory=list)
     commit: Commit | None = None
 
 
@@ -136,7 +135,7 @@ class Worker:
     def _forget(self) -> None:
         self.engine = self._make_engine()
         self.positions: dict[Task, int] = {}
-        self._pending: _Step | None = None
+        self._step: _Step | None = None
         self._topics: frozenset[str] = frozenset()
         self._waiting: set[Task] = set()
         #: partitions lost in a rebalance that goes on, as they were, and the position they were at
@@ -168,11 +167,13 @@ class Worker:
         waiting: list[CommandRequest | Delivery] = [*self._requests]
         waiting += [opened.request for opened in self._open_commands.values()]
         waiting += [delivery for by_offset in self._deliveries.values() for delivery in by_offset.values()]
+        waiting += self._step.answered if self._step else []
         for request in {id(request): request for request in waiting}.values():
             request.failed(error)
         self._requests.clear()
         self._open_commands.clear()
         self._deliveries.clear()
+        self._step = None
 
     @property
     def ready(self) -> bool:
@@ -279,25 +280,29 @@ class Worker:
         was polled is kept and committed then), LogFenced where the worker must be opened anew."""
         for request in requests:
             self._accept(request)
-        if self._pending is None:
+        if self._step is None:
             self._judge_requests()
             polled = self._log.poll(timeout_s=timeout_s, max_records=self._max_batch_events)
+            self._step = _Step()
             try:
-                self._pending = self._take_in(polled)
+                self._take_in(polled, self._step)
             except LogUnavailable as away:  # what was polled would be skipped by the next poll
                 raise LogFenced(f"the log went away in the middle of a step ({away})") from away
-        self._finish(self._pending)
-        self._pending = None
+        self._finish(self._step)
+        self._step = None
 
-    def _take_in(self, polled: Polled) -> _Step:
-        step = _Step()
+    @property
+    def uncommitted(self) -> bool:
+        """Whether what was taken in is still to be committed."""
+        return self._step is not None
+
+    def _take_in(self, polled: Polled, step: _Step) -> None:
         self._assign(polled.assignment)
         self._next_command = polled.next_command
         self._apply_commands(polled.commands, step)
         for chunk in polled.chunks:
             if Task(*chunk.partition) in self.engine.tables:
                 self._apply_events(chunk, step)
-        return step
 
     def _accept(self, request: CommandRequest | Delivery) -> None:
         if isinstance(request, CommandRequest):
@@ -377,22 +382,24 @@ class Worker:
             return
         entries = [(record.offset, wire.command_body(record.value)) for record in records]
         opened = {
-            offset: self._open_commands.pop(offset) for offset, _ in entries if offset in self._open_commands
+            offset: self._open_commands[offset] for offset, _ in entries if offset in self._open_commands
         }
         judged = {offset: one.prepared.subject for offset, one in opened.items()}
         for effects in self.engine.command(entries, self._clock(), judged):
             task = effects.task
             step.outputs += self._codec(task).encoder.commands(effects, self.engine.tables[task])
-            self._metrics.borders(self._source(task).name, effects.borders.entered)
+            name, entered = self._source(task).name, effects.borders.entered
+            step.count.append(partial(self._metrics.borders, name, entered))
         step.moved |= self.engine.tables.keys()
         self._subscribe()
         self._count_queries()
         active_from = self._active_from()
         for offset, (request, place, prepared) in opened.items():
             request.results[place] = _outcome(prepared, offset, active_from)
+            del self._open_commands[offset]
             request.open -= 1
             if not request.open:
-                step.tell.append(partial(request.done, request))
+                step.answered.append(request)
 
     def _apply_events(self, chunk: Chunk, step: _Step) -> None:
         task = Task(*chunk.partition)
@@ -406,15 +413,18 @@ class Worker:
         step.outputs += written.outputs
         step.moved.add(task)
         self.positions[task] = chunk.next_offset
-        self._metrics.batch(
-            codec.source.name,
-            events=decoded.events,
-            refused=Counter(one.reason for one in effects.refused),
-            late=int(effects.late.sum()),
-            matches=len(effects.matches.rows),
-            match_seconds=match_seconds,
-        )
-        self._metrics.borders(codec.source.name, effects.borders.entered)
+        step.count += [
+            partial(
+                self._metrics.batch,
+                codec.source.name,
+                events=decoded.events,
+                refused=Counter(one.reason for one in effects.refused),
+                late=int(effects.late.sum()),
+                matches=len(effects.matches.rows),
+                match_seconds=match_seconds,
+            ),
+            partial(self._metrics.borders, codec.source.name, effects.borders.entered),
+        ]
         self._metrics.streams(task.topic, task.partition, codec.source.name, len(self.engine.tables[task]))
         if self._deliveries.get(task):
             self._deliver(task, chunk.next_offset, written, effects, step)
@@ -437,7 +447,7 @@ class Worker:
             delivery = waiting.pop(offset)
             delivery.open -= 1
             if not delivery.open:
-                step.tell.append(partial(delivery.done, delivery))
+                step.answered.append(delivery)
 
     def _finish(self, step: _Step) -> None:
         if step.moved:
@@ -446,8 +456,10 @@ class Worker:
             started = perf_counter()
             self._log.commit(step.commit)
             self._metrics.commit(perf_counter() - started)
-        for tell in step.tell:
-            tell()
+        for count in step.count:
+            count()
+        for answered in step.answered:
+            answered.done(answered)  # type: ignore[arg-type]
 
     def _commit_of(self, step: _Step) -> Commit:
         command = self.engine.catalog.offset

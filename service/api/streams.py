@@ -71,7 +71,7 @@ async def get_stream(id: str, of: Annotated[OfSource, Query()], service: LiveSer
 )
 async def delete_stream(id: str, of: Annotated[OfSource, Query()], service: LiveService) -> Response:
     """The stream leaves exactly the queries that it is in. Its next event begins a new life."""
-    if not await service.remove_stream(of.source, id):
+    if not id or not await service.remove_stream(of.source, id):
         raise _unknown(of.source, id)
     return Response(status_code=204)
 

@@ -28,6 +28,8 @@ _WATCH_S = 0.5
 
 #: A dead letter quotes its event as JSON, where one byte may become six, and says more besides.
 _LONGEST_ESCAPE = 8
+#: What a record of ``max_ids_per_record`` ids and a state record come to at the most.
+_WIDEST_RECORD_BYTES = 4 << 20
 
 
 def add(commands: Any) -> None:
@@ -137,7 +139,7 @@ def _address(listening: socket.socket) -> str:
 
 def open_log(settings: Settings) -> Log:
     """The log adapter that the settings name; not opened yet."""
-    max_bytes = settings.max_message_bytes * _LONGEST_ESCAPE
+    max_bytes = max(settings.max_message_bytes * _LONGEST_ESCAPE, _WIDEST_RECORD_BYTES)
     if settings.log_kind == "sqlite":
         from service.log.sqlite import SqliteLog
 

@@ -183,7 +183,9 @@ class Draft:
         if before == after:
             return Prepared("unchanged", after, None)
         body = {"v": 1, "op": "source", "name": after.name, "source": source_body(after)}
-        entry = Entry(f"source:{command.name}", body)
+        # A key for each version: compaction must not take a source away from before its queries.
+        previous = self._catalog.source_versions.get(command.name, "")
+        entry = Entry(f"source:{command.name}:{previous}", body)
         return Prepared("created" if before is None else "replaced", after, entry)
 
     def _refuse_breaking(self, before: Source, after: Source) -> None:
@@ -271,7 +273,7 @@ class Draft:
             raise _unknown(command.id)
         self._check_version(command.id, command.if_match)
         self._queries[command.id] = None
-        self._growth -= 1
+        self._growth -= before is not None
         body = {"v": 1, "op": "delete", "id": command.id, "reason": "deleted"}
         return Prepared("deleted", before, Entry(f"query:{command.id}", body))
 

@@ -16,7 +16,7 @@ is always an argument. Not for: bytes (``wire``), positions and commits (``runti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,6 +71,7 @@ class Engine:
         limits: Limits | None = None,
         engine_limits: EngineLimits | None = None,
         make_index: IndexFactory = brute_force,
+        make_state_log: Callable[[], StateLog] = StateLog,
     ) -> None:
         self.limits = engine_limits or EngineLimits()
         self.catalog = Catalog(limits=limits or Limits(), max_queries=self.limits.queries)
@@ -79,6 +80,7 @@ class Engine:
         self.tables: dict[Task, StreamTable] = {}
         self._state_logs: dict[Task, StateLog] = {}
         self._make_index = make_index
+        self._make_state_log = make_state_log
 
     # ---- tasks
 
@@ -86,7 +88,7 @@ class Engine:
         """Takes on a partition with the state records that the log holds of it.
 
         The catalog must be where the partition's position is: its streams have seen just those commands."""
-        log = StateLog()
+        log = self._make_state_log()
         self.tables[task] = log.load(records, self.queries_of(task))
         self._state_logs[task] = log
 

@@ -4,9 +4,10 @@ Idea: a write-ahead ring and checkpoints, inside a keyed, compacted log. Each co
 touched as *deltas* ``d0 .. d{RING-1}``, round and round, numbered by ``n``. Before a delta is overwritten,
 every *page* (``BLOCK`` rows, key ``p{page}``) that it touched has been written whole, in the same transaction
 or before. So the log holds at most RING deltas and one record a page, whatever the history was; a commit
-costs what it touched, and restoring is: all pages, then the newer deltas in order of ``n``.
+costs what it touched.
 
-A page is never removed, only emptied: a missing page would let old deltas speak again.
+A page is never removed, only emptied: a missing page would let old deltas speak again. Every block says what
+its rows were at number ``n``, so loading is writing them in order of ``n``, whatever was split how.
 
 Pure: records in, records out. Blocks are msgpack; numbers are raw little-endian columns, categories texts.
 """
@@ -23,10 +24,12 @@ from service.engine.categories import Dictionary
 from service.engine.queryset import QuerySet
 from service.engine.streams import PartitionTime, StreamTable
 from service.index.protocol import Points, Rows
-from service.model import Missing
+from service.model import MISSING, Missing
 
 BLOCK = 256
 RING = 1024
+#: Wider blocks are written in parts; one row is never wider than any log allows.
+MOST_BYTES = 512 * 1024
 VERSION = 1
 
 
@@ -53,9 +56,10 @@ _encode = msgspec.msgpack.Encoder().encode
 class StateLog:
     """What of a table is in the log and what is not yet; see the module."""
 
-    def __init__(self, *, block: int = BLOCK, ring: int = RING) -> None:
+    def __init__(self, *, block: int = BLOCK, ring: int = RING, most_bytes: int = MOST_BYTES) -> None:
         self.block = block
         self.ring = ring
+        self.most_bytes = most_bytes
         self.n = 0
         #: page -> number of the oldest delta that the page as written does not hold; oldest first
         self._unsaved: dict[int, int] = {}
@@ -68,14 +72,10 @@ class StateLog:
             self.n += 1
             for page in np.unique(dirty // self.block).tolist():
                 self._unsaved.pop(page, None)
-                yield self._page(table, queries, page)
+                yield from self._page(table, queries, page)
             return
         for start in range(0, len(dirty), self.block):
-            rows = dirty[start : start + self.block]
-            self.n += 1
-            yield b"d%d" % (self.n % self.ring), _block(self.n, table, queries, rows)
-            for page in np.unique(rows // self.block).tolist():
-                self._unsaved.setdefault(page, self.n)
+            yield from self._deltas(table, queries, dirty[start : start + self.block])
         allowed = 1 + 2 * deltas * len(self._unsaved) // self.ring
         for page, since in list(self._unsaved.items()):
             overdue = since <= self.n - self.ring
@@ -83,37 +83,63 @@ class StateLog:
                 break
             allowed -= 1
             del self._unsaved[page]
-            yield self._page(table, queries, page)
+            yield from self._page(table, queries, page)
 
-    def _page(self, table: StreamTable, queries: QuerySet, page: int) -> tuple[bytes, bytes]:
+    def _deltas(self, table: StreamTable, queries: QuerySet, rows: Rows) -> Iterator[tuple[bytes, bytes]]:
+        """One delta, or several where the rows are too wide for one record."""
+        value = _block(self.n + 1, table, queries, rows)
+        if len(value) > self.most_bytes and len(rows) > 1:
+            half = len(rows) // 2
+            yield from self._deltas(table, queries, rows[:half])
+            yield from self._deltas(table, queries, rows[half:])
+            return
+        self.n += 1
+        for page in np.unique(rows // self.block).tolist():
+            self._unsaved.setdefault(page, self.n)
+        yield b"d%d" % (self.n % self.ring), value
+
+    def _page(self, table: StreamTable, queries: QuerySet, page: int) -> Iterator[tuple[bytes, bytes]]:
         first = page * self.block
-        rows = np.arange(first, min(first + self.block, len(table.names)), dtype=np.int32)
-        return b"p%d" % page, _block(self.n, table, queries, rows)
+        last = min(first + self.block, len(table.names))
+        yield from self._parts(table, queries, page, first, last)
+
+    def _parts(
+        self, table: StreamTable, queries: QuerySet, page: int, first: int, last: int
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """A page as one record, or its halves, each under a key of its own rows."""
+        value = _block(self.n, table, queries, np.arange(first, last, dtype=np.int32))
+        if len(value) > self.most_bytes and last - first > 1:
+            middle = (first + last) // 2
+            yield from self._parts(table, queries, page, first, middle)
+            yield from self._parts(table, queries, page, middle, last)
+            return
+        whole = first == page * self.block
+        yield b"p%d" % page if whole else b"p%d.%d" % (page, first), value
 
     def load(self, records: Iterable[tuple[bytes, bytes]], queries: QuerySet) -> StreamTable:
         """The table that the records hold. Raises ValueError on a record of a newer version."""
-        pages: dict[int, Block] = {}
-        deltas: list[Block] = []
+        blocks: list[tuple[int, int, Block]] = []
+        saved: dict[int, int] = {}
         for key, value in records:
             block = _decode(value)
             if block.v > VERSION:
                 raise ValueError(f"state record {key!r} has version {block.v}; this service knows {VERSION}")
             if key[:1] == b"p":
-                pages[int(key[1:])] = block
+                page = int(key[1:].partition(b".")[0])
+                saved[page] = max(block.n, saved.get(page, 0))
+                blocks.append((block.n, 1, block))
             else:
-                deltas.append(block)
-        deltas.sort(key=lambda block: block.n)
+                blocks.append((block.n, 0, block))
+        blocks.sort(key=lambda one: one[:2])  # a page holds the delta of its number, so it comes after it
         table = StreamTable(len(queries.attributes))
-        for block in pages.values():
-            _place(table, queries, block, np.frombuffer(block.rows, dtype=np.int32) >= 0)
-        for block in deltas:
-            page_of = np.frombuffer(block.rows, dtype=np.int32) // self.block
-            fresh = np.array([page not in pages or pages[page].n < block.n for page in page_of.tolist()])
-            _place(table, queries, block, fresh)
-            for page in np.unique(page_of[fresh]).tolist():
-                self._unsaved.setdefault(page, block.n)
-        newest = max([*pages.values(), *deltas], key=lambda block: block.n, default=None)
-        if newest is not None:
+        for n, is_page, block in blocks:
+            rows = np.frombuffer(block.rows, dtype=np.int32)
+            _place(table, queries, block, rows)
+            for page in [] if is_page else np.unique(rows // self.block).tolist():
+                if n > saved.get(page, 0):
+                    self._unsaved.setdefault(page, n)
+        if blocks:
+            newest = blocks[-1][2]
             self.n = newest.n
             table.time = PartitionTime(newest.largest_ts, newest.seen_at_ms)
         table.finish_restore()
@@ -157,34 +183,35 @@ def _texts(dictionary: Dictionary, codes: list[float]) -> list[str | None]:
     return [None if code != code else dictionary.text(code) for code in codes]
 
 
-def _fill(into: Points, rows: Rows, chosen: Any, saved: Mapping[str, Any], queries: QuerySet) -> None:
+def _fill(into: Points, rows: Rows, saved: Mapping[str, Any], queries: QuerySet) -> None:
+    """Writes saved columns over rows. An attribute that was not there then, or was of another type, is
+    missing."""
     for place, name in enumerate(queries.attributes):
         column = saved.get(name)
-        if column is None:
-            continue
         dictionary = queries.dictionaries.get(name)
-        values = np.frombuffer(column, dtype=np.float64) if dictionary is None else dictionary.column(column)
-        into[rows, place] = values[chosen]
+        if column is None or isinstance(column, bytes) != (dictionary is None):
+            into[rows, place] = MISSING
+        elif dictionary is None:
+            into[rows, place] = np.frombuffer(column, dtype=np.float64)
+        else:
+            into[rows, place] = dictionary.column(column)
 
 
-def _place(table: StreamTable, queries: QuerySet, block: Block, chosen: Any) -> None:
-    """Writes the chosen rows of a block over the table. Rows are independent: a stream that has moved from
-    one row to another may lie in both until all blocks are in, so ids are looked up only after that."""
-    rows = np.frombuffer(block.rows, dtype=np.int32)
-    if not chosen.any():
+def _place(table: StreamTable, queries: QuerySet, block: Block, rows: Rows) -> None:
+    """Writes a block over the table. Rows are independent: a stream that has moved from one row to another
+    may lie in both until all blocks are in, so ids are looked up only after that."""
+    if not len(rows):
         return
     table.extend_to(int(rows.max()) + 1)
-    ids = [block.ids[i] for i in np.flatnonzero(chosen).tolist()]
-    rows = rows[chosen]
-    for row, id in zip(rows.tolist(), ids, strict=True):
+    for row, id in zip(rows.tolist(), block.ids, strict=True):
         table.names[row] = id or ""
         table.known[row] = id is not None
         table.ignored.pop(row, None)
-        slots = {queries.slot_of[query] for query in block.ignored.get(row, ()) if query in queries.slot_of}
+    for row, ids in block.ignored.items():
+        slots = {queries.slot_of[query] for query in ids if query in queries.slot_of}
         if slots:
             table.ignored[row] = slots
-    table.last_ts[rows] = np.frombuffer(block.last_ts, dtype=np.int64)[chosen]
-    table.seq[rows] = np.frombuffer(block.seq, dtype=np.int64)[chosen]
-    _fill(table.point, rows, chosen, block.point, queries)
-    if block.carried is not None:
-        _fill(table.carried, rows, chosen, block.carried, queries)
+    table.last_ts[rows] = np.frombuffer(block.last_ts, dtype=np.int64)
+    table.seq[rows] = np.frombuffer(block.seq, dtype=np.int64)
+    _fill(table.point, rows, block.point, queries)
+    _fill(table.carried, rows, block.carried or {}, queries)

@@ -6,6 +6,7 @@ was not committed is forgotten by ``crash``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from service import wire
@@ -13,6 +14,7 @@ from service.decode import Decoder
 from service.engine.commands import Command, DeleteQuery, PatchQuery, PutQuery, PutSource
 from service.engine.effects import Task
 from service.engine.engine import Engine, EngineLimits
+from service.engine.state import StateLog
 from service.language import load_json
 from service.log.port import Record
 from service.model import Reason, Refusal
@@ -22,8 +24,11 @@ STATUS = {Reason.EXISTS: 409, Reason.UNKNOWN_ID: 404, Reason.CHANGED: 412, Reaso
 
 
 class EngineDriver:
-    def __init__(self, limits: EngineLimits | None = None) -> None:
+    def __init__(
+        self, limits: EngineLimits | None = None, make_state_log: Callable[[], StateLog] = StateLog
+    ) -> None:
         self._limits = limits
+        self._make_state_log = make_state_log
         self._messages: dict[Task, list[Record]] = {}
         self._next_offset: dict[Task, int] = {}
         self._entries: list[Any] = []
@@ -32,12 +37,15 @@ class EngineDriver:
         self._outputs: list[tuple[str, bytes | None, bytes]] = []
         self._now = 0
         self._armed = False
-        self.engine = Engine(engine_limits=limits)
+        self.engine = self._begin()
 
     # ---- what a case does
 
     def source(self, name: str, body: dict[str, Any]) -> None:
+        known = name in self.engine.catalog.sources
         assert self._run(PutSource(name, body))[0] == 200
+        if known:
+            return
         task = self._task(name)
         self._messages[task] = []
         self._next_offset[task] = self._done[task] = 0
@@ -110,7 +118,7 @@ class EngineDriver:
         self._now = max(self._now, now_ms)
 
     def restart(self) -> None:
-        self.engine = Engine(engine_limits=self._limits)
+        self.engine = self._begin()
         self.engine.command(list(enumerate(self._entries)), self._now)
         for task, records in self._state.items():
             self.engine.assign(task, records.items())
@@ -133,6 +141,9 @@ class EngineDriver:
         return self._outputs
 
     # ---- the host
+
+    def _begin(self) -> Engine:
+        return Engine(engine_limits=self._limits, make_state_log=self._make_state_log)
 
     def _task(self, source: str) -> Task:
         return Task(self.engine.catalog.sources[source].topic, 0)

@@ -147,12 +147,12 @@ class HttpDriver:
         worker = self.instance.runtime._worker
 
         def done() -> bool:
-            asked = self.instance.runtime.ask(lambda engine: (dict(worker.positions), worker._pending))
+            asked = self.instance.runtime.ask(lambda engine: (dict(worker.positions), worker.uncommitted))
             positions, uncommitted = asked.result(PATIENCE_S)
             if {f"events.{name}" for name in self._sources} - {task.topic for task in positions}:
                 return False
             ends = self.instance.log.end_offsets(list(positions))
-            return uncommitted is None and all(positions[task] >= end for task, end in ends.items())
+            return not uncommitted and all(positions[task] >= end for task, end in ends.items())
 
         wait_until(done)
 

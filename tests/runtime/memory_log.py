@@ -97,6 +97,8 @@ class MemoryLog:
         self.fate.meet("open", after=False)
 
     def close(self) -> None:
+        self._topics.clear()
+        self._gained.clear()
         self._readers.clear()
 
     def subscribe(self, topics: Iterable[str]) -> None:

@@ -169,6 +169,7 @@ def test_a_tombstone_needs_a_key(key: bytes | None) -> None:
         ("no_stream_id", None)
     ]
     assert len(decoded.batch.stream_ids) == 0
+    assert decoded.events == 1
 
 
 def test_nothing() -> None:

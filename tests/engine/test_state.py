@@ -1,0 +1,132 @@
+"""The state log: whatever a table went through, its records restore it, and there are few of them."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.engine.state import StateLog
+from tests.cases.engine_driver import EngineDriver
+
+BLOCK, RING = 4, 8
+SMALL = partial(StateLog, block=BLOCK, ring=RING)
+TYPES = ["number", "category", None]
+
+STREAM = st.integers(0, 20).map("s{}".format)
+VALUE = st.integers(0, 5)
+EVENT = st.tuples(st.just("event"), STREAM, VALUE)
+OPERATION = st.one_of(
+    EVENT,
+    EVENT,
+    EVENT,
+    st.tuples(st.just("remove"), STREAM, st.none()),
+    st.tuples(st.just("commit"), st.none(), st.none()),
+    st.tuples(st.just("disable"), st.none(), st.booleans()),
+    st.tuples(st.just("retype"), st.none(), st.sampled_from(TYPES)),
+    st.tuples(st.just("carry"), st.none(), st.booleans()),
+)
+
+
+class World:
+    """A source whose second attribute comes, goes and changes its type."""
+
+    def __init__(self, make_state_log: Any) -> None:
+        self.driver = EngineDriver(make_state_log=make_state_log)
+        self.second: str | None = "number"
+        self.carries = False
+        self._source()
+        for id, initial in (("low", "emit"), ("shy", "ignore")):
+            query = {"id": id, "source": "s", "where": "x <= 2", "initial": initial}
+            assert self.driver.command("put", {"query": query})[0] == 200
+
+    def _source(self) -> None:
+        attributes = {"x": "number"} | ({"y": self.second} if self.second else {})
+        policy = {"missing": "carry"} if self.carries else {}
+        self.driver.source("s", {"attributes": attributes, **policy})
+
+    def do(self, operation: str, stream_id: str | None, argument: Any) -> None:
+        match operation:
+            case "event":
+                event = {"stream_id": stream_id, "ts": argument, "x": argument}
+                if self.second and argument != 3:
+                    event["y"] = argument if self.second == "number" else f"text {argument}"
+                self.driver.send("s", None, json.dumps(event).encode())
+            case "remove":
+                self.driver.send("s", str(stream_id).encode(), None)
+            case "commit":
+                self.driver.flush()
+            case "disable":
+                self.driver.flush()
+                self.driver.command("patch", {"id": "shy", "set": {"enabled": argument}})
+            case "retype":
+                self.driver.flush()
+                self.second = argument
+                self._source()
+            case "carry":
+                self.driver.flush()
+                self.carries = argument
+                self._source()
+
+    def seen(self) -> dict[str, Any]:
+        """Everything that is remembered of every stream."""
+        found: dict[str, Any] = {}
+        for table in self.driver.engine.tables.values():
+            queries = self.driver.engine.sets["s"]
+            for name, row in table.row_of.items():
+                view = self.driver.engine.stream("s", name)
+                carried = table.carried[row].tolist() if self.carries else None
+                texts = queries.dictionaries.get("y")
+                if carried and texts is not None:
+                    carried[1] = texts.text(carried[1])
+                ignored = sorted(queries.names[slot] for slot in table.ignored.get(row, ()))
+                found[name] = (row, view, carried, ignored)
+        return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(OPERATION, max_size=80), st.sampled_from([400, 1 << 20]))
+def test_records_restore_the_table(operations: list[tuple[str, Any, Any]], most_bytes: int) -> None:
+    world = World(partial(SMALL, most_bytes=most_bytes))
+    for operation in operations:
+        world.do(*operation)
+    world.driver.flush()
+    before = world.seen()
+    world.driver.restart()
+    assert world.seen() == before
+    for stream_id in ("s0", "s1", "new"):
+        world.do("event", stream_id, 1)
+    world.driver.flush()
+    before = world.seen()
+    world.driver.restart()
+    assert world.seen() == before
+
+
+def test_the_log_stays_small_however_long_the_history() -> None:
+    world = World(SMALL)
+    for round_ in range(400):
+        world.do("event", f"s{round_ % 21}", round_ % 6)
+        world.do("commit", None, None)
+    (records,) = world.driver._state.values()
+    assert len(records) <= RING + -(-21 // BLOCK)
+    before = world.seen()
+    world.driver.restart()
+    assert world.seen() == before
+
+
+def test_wide_rows_are_written_in_parts() -> None:
+    driver = EngineDriver(make_state_log=partial(StateLog, most_bytes=20_000))
+    attributes = {f"k{i}": "category" for i in range(40)}
+    driver.source("s", {"attributes": attributes})
+    for stream in range(300):
+        event = {"stream_id": f"s{stream}", **{name: f"{name} {stream} " + "t" * 200 for name in attributes}}
+        driver.send("s", None, json.dumps(event).encode())
+    driver.flush()
+    (records,) = driver._state.values()
+    assert max(map(len, records.values())) <= 20_000
+    before = driver.engine.stream("s", "s299")
+    driver.restart()
+    assert driver.engine.stream("s", "s299") == before

@@ -1,0 +1,139 @@
+"""What the worker owes to those who wait, and to the counters, when something goes wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from service.engine.commands import PutQuery, PutSource
+from service.engine.engine import Engine
+from service.log.port import Commit, LogFenced, LogUnavailable, Message
+from service.metrics import Metrics
+from service.worker import CommandRequest, Delivery, Worker
+from tests.runtime.memory_log import MemoryLog, Store
+
+TOPIC = "events.s"
+
+
+class Failing(MemoryLog):
+    """A log whose commits raise what ``failures`` has, one after another."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.failures: list[Exception] = []
+
+    def commit(self, commit: Commit) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+        super().commit(commit)
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store(partitions=1)
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def log(store: Store) -> Failing:
+    return Failing(store)
+
+
+@pytest.fixture
+def worker(log: Failing, metrics: Metrics) -> Worker:
+    worker = Worker(log, Engine, metrics, clock=lambda: 1000, max_message_bytes=1 << 20, max_batch_events=100)
+    worker.open()
+    for command in (
+        PutSource("s", {"attributes": {"x": "number"}}),
+        PutQuery(None, {"id": "q", "source": "s", "where": "x > 0"}),
+    ):
+        worker.step([CommandRequest([command], True, lambda _: None, _fail)], timeout_s=0)
+        worker.step([], timeout_s=0)
+        worker.step([], timeout_s=0)
+    return worker
+
+
+def _fail(error: BaseException) -> None:
+    raise error
+
+
+def _event(x: int) -> Message:
+    return Message(b"a", json.dumps({"stream_id": "a", "x": x}).encode())
+
+
+def _counted(metrics: Metrics) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(metrics.text().decode()):
+        for sample in family.samples:
+            found[sample.name] = found.get(sample.name, 0.0) + sample.value
+    return found
+
+
+@pytest.mark.parametrize("key", [None, b"", b"\xff"])
+def test_a_tombstone_without_a_stream_is_a_dead_letter(
+    key: bytes | None, worker: Worker, store: Store, metrics: Metrics
+) -> None:
+    for message in (_event(1), Message(key, None), Message(b"a", None), Message(b"nobody", None)):
+        store.append(TOPIC, message._replace(partition=0))
+    worker.step([], timeout_s=0)
+    counted = _counted(metrics)
+    assert counted["rangewatch_events_total"] == 2
+    assert counted["rangewatch_events_processed_total"] == 1
+    assert counted["rangewatch_events_refused_total"] == 1
+    reasons = [json.loads(value)["reason"] for topic, _, value in store.outputs if topic == "dead_letter"]
+    assert reasons == ["no_stream_id"]
+
+
+def test_a_log_that_is_away_delays_the_commit_and_nothing_else(
+    worker: Worker, log: Failing, store: Store, metrics: Metrics
+) -> None:
+    heard: list[Delivery] = []
+    log.failures = [LogUnavailable("away"), LogUnavailable("away")]
+    request = Delivery(TOPIC, [_event(1)], heard.append, _fail)
+    with pytest.raises(LogUnavailable):
+        worker.step([request], timeout_s=0)
+    assert worker.uncommitted and not heard
+    with pytest.raises(LogUnavailable):
+        worker.step([], timeout_s=0)
+    assert _counted(metrics).get("rangewatch_events_total", 0) == 0
+    worker.step([], timeout_s=0)
+    assert heard == [request]
+    assert [output.topic for output in request.outputs] == ["matches", "borders"]
+    assert _counted(metrics)["rangewatch_events_total"] == 1
+    assert [output.topic for output in store.outputs] == ["matches", "borders"]
+
+
+def test_whoever_waits_for_a_commit_that_fails_for_good_is_told(
+    worker: Worker, log: Failing, store: Store, metrics: Metrics
+) -> None:
+    told: list[BaseException] = []
+    log.failures = [LogFenced("another worker")]
+    request = Delivery(TOPIC, [_event(1)], lambda _: None, told.append)
+    with pytest.raises(LogFenced):
+        worker.step([request], timeout_s=0)
+    worker.close()
+    worker.open()
+    assert len(told) == 1
+    for _ in range(3):
+        worker.step([], timeout_s=0)
+    assert _counted(metrics)["rangewatch_events_total"] == 1
+    assert [output.topic for output in store.outputs] == ["matches", "borders"]
+
+    told.clear()
+    log.failures = [LogFenced("another worker")]
+    command = PutQuery(None, {"id": "r", "source": "s", "where": "x > 0"})
+    with pytest.raises(LogFenced):
+        worker.step([CommandRequest([command], True, lambda _: None, told.append)], timeout_s=0)
+    worker.close()
+    worker.open()
+    assert len(told) == 1
+    for _ in range(3):
+        worker.step([], timeout_s=0)
+    borders = [json.loads(value) for topic, _, value in store.outputs if topic == "borders"]
+    assert [(one["seq"], one["enter"]) for one in borders] == [(1, ["q"]), (2, ["r"])]
