@@ -10,7 +10,7 @@ COPY spark_connector spark_connector
 RUN pip install --no-index --find-links /wheels hatchling \
     && pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /wheels . \
     && python -m venv /opt/service \
-    && /opt/service/bin/pip install --no-index --find-links /wheels "rangewatch[fast]" \
+    && /opt/service/bin/pip install --no-index --find-links /wheels rangewatch \
     && python -m venv /opt/spark \
     && /opt/spark/bin/pip install --no-index --find-links /wheels "rangewatch[spark]"
 

@@ -63,7 +63,7 @@ def main() -> int:
                 run_spark(args.bootstrap, args.data / "spark", prefix)
             if args.exit:
                 return 0
-            hints(url)
+            hints(url, args.log, args.bootstrap, prefix)
             process.wait()
             raise CliError(f"the service has stopped; {folder / 'service.log'} says why")
     except CliError as error:
@@ -249,16 +249,18 @@ def run_spark(bootstrap: str, out: Path, prefix: str) -> None:
         raise CliError(f"the Spark job ended with {done.returncode}", done.returncode)
 
 
-def hints(url: str) -> None:
+def hints(url: str, log: str, bootstrap: str, prefix: str) -> None:
+    follow = f"--log kafka:{bootstrap} --topic-prefix {prefix}" if log == "kafka" else f"--url {url}"
+    topics = f" Its topics on {bootstrap} begin with {prefix}" if log == "kafka" else ""
     console.print(
         f"""
-The service goes on at {url} (Ctrl-C stops it). In another terminal:
+The service goes on at {url} (Ctrl-C stops it).{topics} In another terminal:
 
   curl '{url}/v1/queries?source=weather&limit=3'
   curl '{url}/v1/queries/freezing/streams'
   curl -X PUT '{url}/v1/queries/my-heat' -d '{{"source": "weather", "where": "temp > 100 and humid > 40"}}'
   curl '{url}/v1/events?source=weather&wait=true' -d '{{"stream_id": "JFK", "temp": 101, "humid": 50}}'
-  .venv/bin/rangewatch tail borders --url {url}
+  .venv/bin/rangewatch tail borders {follow}
 
 {url}/docs shows every request there is, {url}/metrics the numbers."""
     )

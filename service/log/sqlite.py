@@ -17,6 +17,7 @@ Not for: several processes, or several partitions. That is Kafka.
 from __future__ import annotations
 
 import contextlib
+import math
 import sqlite3
 import threading
 import time
@@ -41,6 +42,8 @@ from service.log.sqlite_file import LogFile
 
 _SELECT = "SELECT offset, ts, key, value FROM records WHERE topic = ? AND offset >= ? ORDER BY offset LIMIT ?"
 _COMMANDS_AT_ONCE = 1_000
+#: What a poll reads of one topic at the most, and the message that goes over it.
+_BYTES_AT_ONCE = 8 << 20
 _TRIMMED_AT_ONCE = 10_000
 
 
@@ -195,7 +198,7 @@ class SqliteLog:
     def _read_on(self, topic: str, offset: int, limit: int) -> tuple[list[Record], int]:
         """The next records of a topic and where to go on: past what has been trimmed away, if that is all."""
         end = self._end(topic)
-        records = self._records(self._poller, topic, offset, limit)
+        records = self._records(self._poller, topic, offset, limit, _BYTES_AT_ONCE)
         return records, records[-1].offset + 1 if records else end
 
     def _news(self) -> bool:
@@ -308,11 +311,24 @@ class SqliteLog:
             return found
 
     def _records(
-        self, connection: sqlite3.Connection | None, topic: str, offset: int, limit: int
+        self,
+        connection: sqlite3.Connection | None,
+        topic: str,
+        offset: int,
+        limit: int,
+        most_bytes: float = math.inf,
     ) -> list[Record]:
+        """The next records; with ``most_bytes`` no more once their values come to that."""
+        records: list[Record] = []
         with self._file.translated():
             rows = _open(connection).execute(_SELECT, (self._ids.get(topic), offset, limit))
-            return list(map(Record._make, rows))
+            for record in map(Record._make, rows):
+                records.append(record)
+                most_bytes -= len(record.value or b"")
+                if most_bytes <= 0:
+                    break
+            rows.close()  # a read that is not finished would hold back what the next one sees
+        return records
 
     def _topic_ids(self, names: Iterable[str]) -> dict[str, int]:
         """The ids of all topics; of those named the missing are made. The caller holds ``_writing``."""

@@ -314,3 +314,13 @@ def test_a_full_disk_is_unusable_and_leaves_nothing(path: Path, log: SqliteLog) 
         log.append_events("events.a", [Message(b"k", bytes(5000))] * 100)
     assert log.end_offsets([ZERO]) == {ZERO: 0}
     assert log.append_events("events.a", [Message(b"k", b"small")]) == [(0, 0)]
+
+
+def test_a_poll_of_large_messages_is_bounded_in_bytes(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log.db", max_message_bytes=4 << 20)
+    begin(log, "events.large", partitions=1)
+    large = bytes(3 << 20)
+    log.append_events("events.large", [Message(b"k", large)] * 5)
+    chunks = [log.poll(timeout_s=0, max_records=100).chunks for _ in range(3)]
+    assert [[len(chunk.records) for chunk in found] for found in chunks] == [[3], [2], []]
+    log.close()
