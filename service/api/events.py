@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -148,15 +149,37 @@ async def match_events(of: Annotated[OfSource, Query()], request: Request, servi
     """A dry run: which queries these events would match. Nothing is stored, no stream moves, nothing is
     carried. An event that would be refused refuses the request and is named as `events[n]`."""
     values = await _values(request, service)
-    results = await service.ask(lambda engine: _tried(engine, of.source, values, service.settings))
+    source = await service.source(of.source)
+    most_bytes = service.settings.max_message_bytes
+    messages = await asyncio.to_thread(messages_of, values, source, partitions=1, max_bytes=most_bytes)
+    results: list[list[str] | Refused] = []
+    for some in _slices([message.value or b"" for message in messages], most_bytes):
+        # In slices: events are processed in between.
+        results += await service.ask(
+            partial(_tried, source=of.source, values=some, settings=service.settings)
+        )
     for i, result in enumerate(results):
         if isinstance(result, Refused):
             raise Refusal(result.reason, f"events[{i}]", result.detail)
     return json_answer({"matches": results})
 
 
+def _slices(values: Sequence[bytes], most_bytes: int) -> Iterator[list[bytes]]:
+    """The values in order, in lists of about so many bytes."""
+    some: list[bytes] = []
+    size = 0
+    for value in values:
+        if some and size + len(value) > most_bytes:
+            yield some
+            some, size = [], 0
+        some.append(value)
+        size += len(value)
+    if some:
+        yield some
+
+
 def _tried(
-    engine: Engine, source: str, values: Sequence[bytes], settings: Settings
+    engine: Engine, *, source: str, values: Sequence[bytes], settings: Settings
 ) -> list[list[str] | Refused]:
     if source not in engine.sets:
         raise unknown_source(source)

@@ -191,3 +191,19 @@ def test_a_stream_is_shown_and_removed(client: httpx.Client, source: OwnSource) 
 def test_a_source_without_queries_takes_events(client: httpx.Client) -> None:
     client.put("/v1/sources/lonely", json={"attributes": ATTRIBUTES}).raise_for_status()
     assert send(client, "lonely", b'{"stream_id": "s", "x": 1}').json()["outputs"] == []
+
+
+def test_a_large_dry_run_is_answered_in_slices_as_one(source: OwnSource) -> None:
+    source.register("high", "x > 5")
+    events = [{"stream_id": "a", "x": i % 10, "note": "n" * 100} for i in range(20_000)]
+    answer = source.client.post("/v1/match", params={"source": source.name}, json=events).json()
+    assert answer["matches"] == [[source.id("high")] if i % 10 > 5 else [] for i in range(20_000)]
+    events[19_000]["x"] = "bad"
+    problem = source.client.post("/v1/match", params={"source": source.name}, json=events)
+    assert (problem.status_code, problem.json()["field"]) == (422, "events[19000]")
+
+
+def test_a_stream_without_a_name_is_not_there(source: OwnSource) -> None:
+    answer = source.client.delete("/v1/streams/", params={"source": source.name})
+    assert (answer.status_code, answer.json()["reason"]) == (404, "unknown_id")
+    assert source.send({"stream_id": "a", "x": 1})["refused"] == 0
