@@ -65,7 +65,7 @@ def test_the_packages_of_the_wheel_are_copied() -> None:
         for one in instructions("build", "RUN")
         for extra in re.findall(r"rangewatch\[(\w+)\]", one.rest)
     }
-    assert extras == {"fast", "spark"}
+    assert extras == {"spark"}
     assert extras <= set(project["project"]["optional-dependencies"])
     [scripts] = project["project"]["scripts"]
     assert [scripts] == instructions("service", "ENTRYPOINT")[0].words

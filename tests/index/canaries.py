@@ -146,12 +146,13 @@ class TornInsert(SlowTwin):
 
     def __init__(self, dims: int) -> None:
         super().__init__(dims)
+        self.alone = threading.active_count()
         self.stabbed = threading.Event()
 
     def insert(self, slots: Slots, lo: Bounds, hi: Bounds) -> None:
         before = self.boxes
         super().insert(slots, lo, hi)
-        if threading.active_count() > 1:
+        if threading.active_count() > self.alone:
             whole = self.boxes
             half = sorted(set(whole) - set(before))[::2]
             self.boxes = before | {slot: whole[slot] for slot in half}
@@ -171,6 +172,7 @@ class TornBorders(SlowTwin):
 
     def __init__(self, dims: int) -> None:
         super().__init__(dims)
+        self.alone = threading.active_count()
         self.changed = threading.Event()
 
     def insert(self, slots: Slots, lo: Bounds, hi: Bounds) -> None:
