@@ -17,7 +17,7 @@ from service.engine.catalog import QueryChange
 from service.engine.delta import Flags, Transition, settle
 from service.engine.effects import BorderRecords, Cause, CommandEffects, Task
 from service.engine.queryset import KIND_BIT, QuerySet
-from service.engine.streams import StreamTable
+from service.engine.streams import StreamTable, occurrences
 from service.index.brute import BruteForce
 from service.index.protocol import Hits, Rows, Slots
 from service.model import Initial, Kind, Query, Region
@@ -150,12 +150,6 @@ def _either(old: Hits, new: Hits, width: int) -> tuple[Rows, Rows, Flags, Flags]
 
 def _number(table: StreamTable, streams: Rows) -> NDArray[np.int64]:
     """The next numbers of the streams' records, in the order given."""
-    order = np.argsort(streams, kind="stable")
-    grouped = streams[order]
-    starts = np.flatnonzero(np.concatenate([[True], grouped[1:] != grouped[:-1]])) if len(grouped) else order
-    lengths = np.diff(np.append(starts, len(grouped)))
-    rank = np.arange(len(grouped)) - np.repeat(starts, lengths)
-    seq = np.empty(len(streams), dtype=np.int64)
-    seq[order] = table.seq[grouped] + rank + 1
-    table.seq[grouped[starts]] += lengths
+    seq: NDArray[np.int64] = table.seq[streams] + occurrences(streams) + 1
+    np.maximum.at(table.seq, streams, seq)
     return seq

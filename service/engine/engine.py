@@ -25,9 +25,10 @@ from service.engine.catalog import Catalog, Draft, QueryChange, SourceChange
 from service.engine.changes import apply_changes
 from service.engine.effects import Batch, CommandEffects, EventEffects, Task
 from service.engine.events import apply_events
+from service.engine.kernels import NO_TIME
 from service.engine.queryset import IndexFactory, QuerySet, brute_force, new_dictionaries
 from service.engine.state import StateLog
-from service.engine.streams import NO_TIME, StreamTable
+from service.engine.streams import StreamTable
 from service.index.brute import inside
 from service.index.protocol import Points
 from service.language import Limits

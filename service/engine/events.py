@@ -16,7 +16,7 @@ from service.engine import kernels
 from service.engine.delta import Flags, Transition, settle
 from service.engine.effects import Batch, BorderRecords, EventEffects, Refused, Task
 from service.engine.queryset import KIND_BIT, QuerySet
-from service.engine.streams import StreamTable
+from service.engine.streams import StreamTable, occurrences
 from service.index.protocol import Hits, Rows, Slots
 from service.model import Kind, Late, Missing, Reason
 
@@ -194,11 +194,7 @@ def _settle_in_waves(
 ) -> tuple[Flags, Flags]:
     """Settles pairs with memory. A pair that changes k times in one batch takes k waves, in order."""
     key = streams.astype(np.int64) * len(queries.names) + slots
-    order = np.argsort(key, kind="stable")
-    fresh = np.concatenate([[True], key[order][1:] != key[order][:-1]])
-    starts = np.flatnonzero(fresh)
-    wave = np.empty(len(key), dtype=np.int64)
-    wave[order] = np.arange(len(key)) - np.repeat(starts, np.diff(np.append(starts, len(key))))
+    wave = occurrences(key)
     member0, member1 = np.empty_like(inside1), np.empty_like(inside1)
     for number in range(int(wave.max()) + 1):
         now = np.flatnonzero(wave == number)

@@ -11,15 +11,24 @@ attribute); ``carried[row]`` is the last known value of each attribute (used by 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from service.engine.kernels import NO_TIME, UNTOUCHED
 from service.index.protocol import Points, Rows, Slots
 from service.model import MISSING
 
-#: ``last_ts`` of a stream none of whose events had a time: every time is later.
-NO_TIME = np.iinfo(np.int64).min
+
+def occurrences(keys: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """How many equal keys stand before each, ``int64[n]``. O(n log n)."""
+    order = np.argsort(keys, kind="stable")
+    grouped = keys[order]
+    starts = np.flatnonzero(np.append(True, grouped[1:] != grouped[:-1])[: len(keys)])
+    rank = np.empty(len(keys), dtype=np.int64)
+    rank[order] = np.arange(len(keys)) - np.repeat(starts, np.diff(np.append(starts, len(keys))))
+    return rank
 
 
 class PartitionTime:
@@ -186,4 +195,4 @@ class StreamTable:
         self.seq = np.concatenate([self.seq, np.zeros(more, dtype=np.int64)])
         self.point = np.concatenate([self.point, np.full((more, dims), np.nan)])
         self.carried = np.concatenate([self.carried, np.full((more, dims), MISSING)])
-        self.scratch = np.concatenate([self.scratch, np.full(more, -2, dtype=np.int32)])
+        self.scratch = np.concatenate([self.scratch, np.full(more, UNTOUCHED, dtype=np.int32)])
