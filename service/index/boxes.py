@@ -19,6 +19,7 @@ Not for: finding boxes (``scan`` and the indexes), or two threads that write.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -127,15 +128,15 @@ class BoxStore:
         if 2 * self._removed_boxes > boxes.size:
             self._renumber(np.flatnonzero(seen != REMOVED))
 
-    def sort(self) -> None:
-        """Renumbers the living boxes by their first lower end: boxes that answer together lie together.
+    def arrange(self, order: Callable[[Bounds, Bounds], NDArray[np.intp] | None]) -> None:
+        """Renumbers the living boxes; ``order`` of their ends is the permutation, None for as they are.
 
-        O(n log n)."""
+        O(n), besides ``order``."""
         boxes = self.boxes
         living = np.flatnonzero(boxes.slots[: boxes.size] != REMOVED)
-        if self.dims:
-            living = living[np.argsort(boxes.lo[living, 0], kind="stable")]
-        self._renumber(living)
+        living = np.flatnonzero(boxes.slots[: boxes.size] != REMOVED)
+        permutation = order(boxes.lo[living], boxes.hi[living])
+        self._renumber(living if permutation is None else living[permutation])
 
     def check(self) -> None:
         """Asserts the invariants of the store and of its latest snapshot. O(n)."""
