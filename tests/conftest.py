@@ -3,6 +3,7 @@ longest groups begin first."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,9 @@ def _turn(item: pytest.Item) -> int:
     return next((turn for turn, start in enumerate(LONGEST) if path.startswith(start)), len(LONGEST))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)  # around all others: xdist reads the groups in a hook that is tried first
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     items.sort(key=_turn)  # stable: order within a file stays
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
+    yield

@@ -1,0 +1,1 @@
+"""What the indexes cost, measured: ``rangewatch bench``. Needs the extra ``bench``."""
