@@ -21,6 +21,8 @@ from service.index.protocol import Borders, BoxIndex, Hits, Points
 Keys = NDArray[np.int64]
 
 _LEAST_ROOM = 1024
+#: Below this many keys, what is saved by sorting less is spent on packing.
+_FEW = 512
 _LAST = np.iinfo(np.int64).max
 
 
@@ -32,18 +34,22 @@ class Collector:
     """
 
     def __init__(self) -> None:
-        self._keys_a_row = 0.0
+        self.keys_a_row = 0.0
 
     def hits(self, fill: Callable[[Keys], int], rows: int) -> Hits:
-        """The answer of ``fill(out)`` about a batch of ``rows`` points. ``fill`` writes at most ``len(out)``
-        keys and returns the number it has. O(h log h) for h keys, besides ``fill``."""
-        keys = np.empty(max(_LEAST_ROOM, int(1.25 * rows * self._keys_a_row)), np.int64)
+        """The answer of ``fill(out)`` about a batch of ``rows`` points; see ``keys``. O(h log h) for h keys,
+        besides ``fill``."""
+        return _hits(self.keys(fill, rows), rows)
+
+    def keys(self, fill: Callable[[Keys], int], rows: int) -> Keys:
+        """All that ``fill(out)`` has: it writes at most ``len(out)`` keys and returns how many there are."""
+        keys = np.empty(max(_LEAST_ROOM, int(1.25 * rows * self.keys_a_row)), np.int64)
         needed = fill(keys)
         if needed > len(keys):
             keys = np.empty(needed, np.int64)
             fill(keys)
-        self._keys_a_row = max(needed / max(rows, 1), self._keys_a_row / 2)
-        return _hits(keys[:needed])
+        self.keys_a_row = max(needed / max(rows, 1), self.keys_a_row / 2)
+        return keys[:needed]
 
 
 def as_points(points: Points, dims: int) -> Points:
@@ -63,18 +69,67 @@ def borders_by_stab(index: BoxIndex, before: Points, after: Points) -> Borders:
     """
     if before.shape != after.shape:
         raise ValueError(f"before and after must have one shape, not {before.shape} and {after.shape}")
-    rows, slots = index.stab(np.concatenate([before, after]))
+    return difference(index.stab(np.concatenate([before, after])), len(before))
+
+
+def difference(hits: Hits, batch: int) -> Borders:
+    """The borders from hits of rows ``0 .. batch`` (before) and ``batch .. 2 * batch`` (after). O(h)."""
+    rows, slots = hits
     moved_rows, moved_slots = np.empty_like(rows), np.empty_like(slots)
     entered = np.empty(len(rows), np.bool_)
-    count = _difference(rows, slots, len(before), moved_rows, moved_slots, entered)
+    count = _difference(rows, slots, batch, moved_rows, moved_slots, entered)
     return Borders(moved_rows[:count], moved_slots[:count], entered[:count])
 
 
-def _hits(keys: Keys) -> Hits:
+def _hits(keys: Keys, rows: int) -> Hits:
+    found = np.empty(len(keys), np.int32), np.empty(len(keys), np.int32)
+    if len(keys) > _FEW:
+        # Half the bytes sort in half the time.
+        packed = np.empty(len(keys), np.uint32)
+        span = _pack(keys, rows, packed)
+        if span:
+            packed.sort()
+            count = _unpack(packed, span, *found)
+            return Hits(found[0][:count], found[1][:count])
     keys.sort()
-    rows, slots = np.empty(len(keys), np.int32), np.empty(len(keys), np.int32)
-    count = _split(keys, rows, slots)
-    return Hits(rows[:count], slots[:count])
+    count = _split(keys, *found)
+    return Hits(found[0][:count], found[1][:count])
+
+
+@kernel(types.int64(reads(types.int64, 1), types.int64, writes(types.uint32, 1)))
+def _pack(keys, rows, packed):  # type: ignore[no-untyped-def]
+    """Writes ``row * span + slot``, where ``span`` exceeds every slot, and returns span; or 0, and nothing is
+    written, if that takes more than 32 bits."""
+    top = np.int64(0)
+    for key in keys:
+        top = max(top, key & 0x7FFFFFFF)
+    span = top + 1
+    if rows * span > 1 << 32:
+        return 0
+    for i in range(len(keys)):
+        packed[i] = (keys[i] >> 32) * span + (keys[i] & 0x7FFFFFFF)
+    return span
+
+
+@kernel(types.int64(reads(types.uint32, 1), types.int64, writes(types.int32, 1), writes(types.int32, 1)))
+def _unpack(packed, span, rows, slots):  # type: ignore[no-untyped-def]
+    """Splits sorted packed keys into ``rows`` and ``slots``, each once; returns how many."""
+    count = 0
+    row = np.int64(0)
+    first = np.int64(0)
+    last = np.int64(-1)
+    for one in packed:
+        key = np.int64(one)
+        if key == last:
+            continue
+        if key - first >= span:
+            row = key // span
+            first = row * span
+        rows[count] = row
+        slots[count] = key - first
+        count += 1
+        last = key
+    return count
 
 
 @kernel(types.int64(reads(types.int64, 1), writes(types.int32, 1), writes(types.int32, 1)))

@@ -23,8 +23,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
+from service.index.kernel import kernel, reads, writes
 from service.index.protocol import Bounds, Slots
 from service.index.scan import BLOCK, Near, near_blocks, near_ends, write_near
 
@@ -68,6 +70,63 @@ def _appended(boxes: Boxes, slots: Slots, lo: Bounds, hi: Bounds) -> Boxes:
     return boxes._replace(size=size)
 
 
+class LiveSlots:
+    """Which slots are live, and whether new boxes may be taken: what ``BoxIndex`` promises to refuse."""
+
+    def __init__(self, dims: int) -> None:
+        if dims < 0:
+            raise ValueError(f"an index has at least 0 attributes, not {dims}")
+        self._dims = dims
+        self._live = np.zeros(BLOCK, np.bool_)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def nbytes(self) -> int:
+        return self._live.nbytes
+
+    def add(self, slots: Slots, lo: Bounds, hi: Bounds) -> tuple[Bounds, Bounds]:
+        """Marks the slots of new boxes; raises as ``BoxIndex.insert`` does. The ends, C-contiguous. O(k)."""
+        _require(slots, np.int32, (-1,), "slots")
+        _require(lo, np.float64, (len(slots), self._dims), "lo")
+        _require(hi, np.float64, (len(slots), self._dims), "hi")
+        slots, lo, hi = np.ascontiguousarray(slots), np.ascontiguousarray(lo), np.ascontiguousarray(hi)
+        top = _first_fault(slots, lo, hi, self._live)
+        if top < 0:
+            box = -1 - top
+            if slots[box] < 0:
+                raise ValueError(f"slot {slots[box]} is negative")
+            if not (lo[box] < hi[box]).all():
+                raise ValueError(f"a box of slot {slots[box]} is empty or has a NaN: {lo[box]} to {hi[box]}")
+            raise ValueError(f"slot {slots[box]} is live already")
+        if top > len(self._live):
+            live = np.zeros(max(top, 2 * len(self._live)), np.bool_)
+            live[: len(self._live)] = self._live
+            self._live = live
+        self._count += _mark(self._live, slots)
+        return lo, hi
+
+    def discard(self, slots: Slots) -> None:
+        """Takes the mark from slots; raises as ``BoxIndex.remove`` does. O(k)."""
+        _require(slots, np.int32, (-1,), "slots")
+        strangers = slots[~self.has(slots)]
+        if len(strangers):
+            raise KeyError(int(strangers[0]))
+        self._live[slots] = False
+        self._count -= 1 if len(slots) == 1 else len(set(slots.tolist()))
+
+    def has(self, slots: Slots) -> NDArray[np.bool_]:
+        """Whether each of the slots is live."""
+        known = (slots >= 0) & (slots < len(self._live))
+        return known & self._live[np.where(known, slots, 0)]
+
+    def named(self) -> NDArray[np.intp]:
+        """All live slots, rising."""
+        return np.flatnonzero(self._live)
+
+
 class BoxStore:
     """The writer's side: validates, numbers and keeps boxes, and knows which slots are live.
 
@@ -75,16 +134,13 @@ class BoxStore:
     """
 
     def __init__(self, dims: int) -> None:
-        if dims < 0:
-            raise ValueError(f"an index has at least 0 attributes, not {dims}")
         self.dims = dims
+        self._live = LiveSlots(dims)
         self.boxes = _empty(dims, BLOCK, 0)
-        self._live = np.zeros(BLOCK, np.bool_)
-        self._live_slots = 0
         self._removed_boxes = 0
 
     def __len__(self) -> int:
-        return self._live_slots
+        return len(self._live)
 
     @property
     def nbytes(self) -> int:
@@ -92,41 +148,31 @@ class BoxStore:
 
     def insert(self, slots: Slots, lo: Bounds, hi: Bounds) -> None:
         """See ``BoxIndex.insert``; TypeError on another dtype. O(k), amortised over growth by doubling."""
-        self._validate(slots, lo, hi)
-        if len(slots) == 0:
-            return
+        lo, hi = self._live.add(slots, lo, hi)
         boxes = self.boxes
         size = boxes.size + len(slots)
         if size > len(boxes.slots):
             boxes = self._copied(slice(boxes.size), max(size, 2 * boxes.size), boxes.layout)
-        top = int(slots.max())
-        if top >= len(self._live):
-            live = np.zeros(max(top + 1, 2 * len(self._live)), np.bool_)
-            live[: len(self._live)] = self._live
-            self._live = live
-        self._live[slots] = True
-        self._live_slots += len(set(slots.tolist()))
         self.boxes = _appended(boxes, slots, lo, hi)
 
     def remove(self, slots: Slots) -> None:
         """See ``BoxIndex.remove``; a slot named twice is removed once. O(n), a copy of 4 bytes a box."""
-        _require(slots, np.int32, (-1,), "slots")
-        strangers = slots[~self._are_live(slots)]
-        if len(strangers):
-            raise KeyError(int(strangers[0]))
+        self._live.discard(slots)
         if len(slots) == 0:
             return
         boxes = self.boxes
         column = boxes.slots.copy()
         seen = column[: boxes.size]
-        self._live[slots] = False
-        gone = (seen != REMOVED) & ~self._live[seen]
+        gone = (seen != REMOVED) & ~self._live.has(seen)
         seen[gone] = REMOVED
-        self._live_slots -= len(set(slots.tolist()))
         self._removed_boxes += int(np.count_nonzero(gone))
         self.boxes = boxes._replace(slots=column)
         if 2 * self._removed_boxes > boxes.size:
             self._renumber(np.flatnonzero(seen != REMOVED))
+
+    def has(self, slots: Slots) -> NDArray[np.bool_]:
+        """Whether each of the slots is live here."""
+        return self._live.has(slots)
 
     def arrange(self, order: Callable[[Bounds, Bounds], NDArray[np.intp] | None]) -> None:
         """Renumbers the living boxes; ``order`` of their ends is the permutation, None for as they are.
@@ -146,8 +192,8 @@ class BoxStore:
         assert (lo < hi).all()
         assert (slots >= REMOVED).all()
         living = np.unique(slots[slots != REMOVED])
-        assert np.array_equal(living, np.flatnonzero(self._live))
-        assert self._live_slots == len(living)
+        assert np.array_equal(living, self._live.named())
+        assert len(self._live) == len(living)
         assert self._removed_boxes == np.count_nonzero(slots == REMOVED)
         assert 2 * self._removed_boxes <= size
         near_lo, near_hi = near_ends(near, 0, size, self.dims)
@@ -164,22 +210,6 @@ class BoxStore:
         fresh = _empty(self.dims, capacity, layout)
         return _appended(fresh, boxes.slots[chosen], boxes.lo[chosen], boxes.hi[chosen])
 
-    def _are_live(self, slots: Slots) -> NDArray[np.bool_]:
-        known = (slots >= 0) & (slots < len(self._live))
-        return known & self._live[np.where(known, slots, 0)]
-
-    def _validate(self, slots: Slots, lo: Bounds, hi: Bounds) -> None:
-        _require(slots, np.int32, (-1,), "slots")
-        _require(lo, np.float64, (len(slots), self.dims), "lo")
-        _require(hi, np.float64, (len(slots), self.dims), "hi")
-        if (slots < 0).any():
-            raise ValueError(f"slot {slots.min()} is negative")
-        taken = slots[self._are_live(slots)]
-        if len(taken):
-            raise ValueError(f"slot {taken[0]} is live already")
-        for box in np.flatnonzero(~(lo < hi).all(axis=1))[:1]:
-            raise ValueError(f"a box of slot {slots[box]} is empty or has a NaN: {lo[box]} to {hi[box]}")
-
 
 def _require(array: NDArray[np.generic], dtype: type[np.generic], shape: tuple[int, ...], name: str) -> None:
     """Refuses an array of another dtype (TypeError) or shape (ValueError); -1 stands for any length."""
@@ -189,3 +219,31 @@ def _require(array: NDArray[np.generic], dtype: type[np.generic], shape: tuple[i
     if array.ndim != len(shape) or wildcards != shape:
         expected = ", ".join("n" if wanted < 0 else str(wanted) for wanted in shape)
         raise ValueError(f"{name} must have the shape ({expected}), not {array.shape}")
+
+
+_ENDS = reads(types.float64, 2)
+
+
+@kernel(types.int64(reads(types.int32, 1), _ENDS, _ENDS, reads(types.boolean, 1)))
+def _first_fault(slots, lo, hi, live):  # type: ignore[no-untyped-def]
+    """One more than the largest slot; or ``-1 - i``, where box i must not be taken. O(k d)."""
+    top = np.int64(0)
+    for i in range(len(slots)):
+        slot = np.int64(slots[i])
+        if slot < 0 or (slot < len(live) and live[slot]):
+            return -1 - i
+        for j in range(lo.shape[1]):
+            if not lo[i, j] < hi[i, j]:
+                return -1 - i
+        top = max(top, slot + 1)
+    return top
+
+
+@kernel(types.int64(writes(types.boolean, 1), reads(types.int32, 1)))
+def _mark(live, slots):  # type: ignore[no-untyped-def]
+    """Sets ``live`` at the slots; returns how many were not set. O(k)."""
+    fresh = 0
+    for slot in slots:
+        fresh += not live[slot]
+        live[slot] = True
+    return fresh

@@ -41,12 +41,19 @@ def near_ends(near: Near, first: int, count: int, dims: int) -> tuple[Near, Near
 
 
 def write_near(near: Near, first: int, lo: Bounds, hi: Bounds) -> None:
-    """Rounds ``float64[n, dims]`` ends into the lanes of boxes ``first .. first + n``."""
-    blocks, lanes = np.divmod(np.arange(first, first + len(lo)), BLOCK)
-    shaped = near.reshape(len(near), lo.shape[1], 2, BLOCK)
-    with np.errstate(over="ignore"):
-        shaped[blocks, :, 0, lanes] = lo
-        shaped[blocks, :, 1, lanes] = hi
+    """Rounds ``float64[n, dims]`` ends, C-contiguous, into the lanes of boxes ``first .. first + n``."""
+    with np.errstate(over="ignore"):  # only without the JIT
+        _write_near(near, first, lo, hi)
+
+
+@kernel(types.void(writes(types.float32, 2), types.int64, reads(types.float64, 2), reads(types.float64, 2)))
+def _write_near(near, first, lo, hi):  # type: ignore[no-untyped-def]
+    """See ``write_near``. O(n d)."""
+    for i in range(lo.shape[0]):
+        block, lane = (first + i) // BLOCK, (first + i) % BLOCK
+        for j in range(lo.shape[1]):
+            near[block, 2 * j * BLOCK + lane] = np.float32(lo[i, j])
+            near[block, (2 * j + 1) * BLOCK + lane] = np.float32(hi[i, j])
 
 
 @kernel(

@@ -1,0 +1,305 @@
+"""Border lists: which boxes a move leaves and enters, at the price of the borders that it crosses.
+
+Idea: a move changes its side of a border value v in one attribute exactly if v lies in ``(smaller, larger]``
+of the two coordinates. So the borders of an attribute are kept sorted, a move is a range of ranks in each
+attribute, and only the boxes that own a border in such a range can have been left, entered or cut through.
+Each is tested exactly for both ends. How many boxes hold the point does not matter (BMQ-Index makes use of
+the same fact, segment by segment; here there is nothing but a sorted array).
+
+Invariants: a box with several crossed borders is taken at the first of them only, so it is reported once; the
+cost of a move is known before it is paid, as the difference of ranks.
+
+Exact on float64: ends are compared as they are. Whether a segment meets a box is decided by floating point
+where that is certain and left to the caller (``doubtful``) where it is not.
+
+Not for: moves across half of the domain; ``search`` says which they are and leaves them alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from service.index.answers import Keys
+from service.index.default.part import Sparse
+from service.index.kernel import kernel, reads, writes
+from service.index.protocol import Points
+
+_STRIDE = 64
+"""Every so many values one is in the small array that is searched first."""
+
+
+class BorderLists:
+    """The sorted borders of n boxes with c constraints in ``dims`` attributes: about 24 c bytes.
+
+    Attribute a has the values ``values[first[a]:first[a + 1]]``, rising; ``owners`` says of which box each is
+    an end (``box << 1``, plus 1 for an upper end). Built in O(c log c).
+    """
+
+    def __init__(self, boxes: Sparse, dims: int) -> None:
+        self._boxes = boxes
+        lower, upper = np.isfinite(boxes.lo), np.isfinite(boxes.hi)
+        owner = np.repeat(np.arange(len(boxes), dtype=np.int32), np.diff(boxes.starts))
+        values = np.concatenate([boxes.lo[lower], boxes.hi[upper]])
+        owners = np.concatenate([owner[lower] << 1, owner[upper] << 1 | 1])
+        attributes = np.concatenate([boxes.attributes[lower], boxes.attributes[upper]])
+        order = np.lexsort((owners, values, attributes))
+        self._values, self._owners = values[order], owners[order]
+        self._first = np.searchsorted(attributes[order], np.arange(dims + 1)).astype(np.int64)
+        self._tops = np.ascontiguousarray(self._values[::_STRIDE])
+
+    @property
+    def nbytes(self) -> int:
+        """Without the boxes, which belong to the part."""
+        return self._values.nbytes + self._owners.nbytes + self._tops.nbytes
+
+    def search(
+        self,
+        before: Points,
+        after: Points,
+        removed_at: NDArray[np.int32],
+        version: int,
+        most: int,
+        far: NDArray[np.bool_],
+        out: Keys,
+    ) -> int:
+        """Writes ``row << 32 | slot << 1 | entered`` for every box that lived at ``version`` and holds
+        exactly one end of the move; at most ``len(out)``, returns how many there are.
+
+        A row that crosses more than ``most`` borders sets ``far[row]`` and reports nothing; a row whose
+        ``far`` is set already, as it must be where an end has NaN or inf, is passed over.
+        O(ranks + borders crossed).
+        """
+        found: int = _search(
+            before,
+            after,
+            self._boxes.slots,
+            self._boxes.starts,
+            self._boxes.attributes,
+            self._boxes.lo,
+            self._boxes.hi,
+            self._values,
+            self._owners,
+            self._first,
+            self._tops,
+            removed_at,
+            version,
+            most,
+            far,
+            out,
+        )
+        return found
+
+    def met(
+        self,
+        before: Points,
+        after: Points,
+        removed_at: NDArray[np.int32],
+        version: int,
+        out: Keys,
+        doubtful: NDArray[np.bool_],
+    ) -> int:
+        """Writes ``row << 32 | box`` for every box that lived at ``version``, holds neither end, and is met
+        by the straight segment between them; ``doubtful`` is set where rounding could have decided.
+
+        An attribute that is missing (-inf), infinite or NaN at an end is on no segment: boxes that constrain
+        it are not met. As ``search`` otherwise, without a limit on the borders crossed.
+        """
+        found: int = _met(
+            before,
+            after,
+            self._boxes.starts,
+            self._boxes.attributes,
+            self._boxes.lo,
+            self._boxes.hi,
+            self._values,
+            self._owners,
+            self._first,
+            self._tops,
+            removed_at,
+            version,
+            out,
+            doubtful,
+        )
+        return found
+
+    def check(self) -> None:
+        """Asserts that the lists are the borders of the boxes. O(c log c)."""
+        boxes = self._boxes
+        owner = np.repeat(np.arange(len(boxes)), np.diff(boxes.starts))
+        expected = {
+            (int(a), float(v), int(b) << 1 | side)
+            for side, ends in enumerate((boxes.lo, boxes.hi))
+            for a, v, b in zip(boxes.attributes, ends, owner, strict=True)
+            if np.isfinite(v)
+        }
+        attributes = np.repeat(np.arange(len(self._first) - 1), np.diff(self._first))
+        listed = list(zip(attributes.tolist(), self._values.tolist(), self._owners.tolist(), strict=True))
+        assert listed == sorted(expected)
+        assert np.array_equal(self._tops, self._values[::_STRIDE])
+
+
+_FLOATS = reads(types.float64, 1)
+_LISTS = (
+    reads(types.int64, 1),
+    reads(types.uint8, 1),
+    _FLOATS,
+    _FLOATS,
+    _FLOATS,
+    reads(types.int32, 1),
+    reads(types.int64, 1),
+    _FLOATS,
+    reads(types.int32, 1),
+    types.int64,
+)
+_POINTS = reads(types.float64, 2)
+
+
+@kernel(types.int64(_FLOATS, _FLOATS, types.int64, types.int64, types.float64))
+def _rank(values, tops, start, stop, x):  # type: ignore[no-untyped-def]
+    """The place of the first of ``values[start:stop]`` above x; they are rising. ``tops`` is every 64th."""
+    low, high = (start + 63) // 64, (stop + 63) // 64
+    while low < high:
+        middle = (low + high) >> 1
+        if tops[middle] <= x:
+            low = middle + 1
+        else:
+            high = middle
+    # The first top above x bounds the answer from above, the one before it from below.
+    high = min(low * 64, stop)
+    low = max((low - 1) * 64, start)
+    while low < high:
+        middle = (low + high) >> 1
+        if values[middle] <= x:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel(
+    types.int64(
+        _POINTS,
+        _POINTS,
+        reads(types.int32, 1),
+        *_LISTS,
+        types.int64,
+        writes(types.boolean, 1),
+        writes(types.int64, 1),
+    )
+)
+def _search(  # type: ignore[no-untyped-def]
+    before, after, slots, starts, attributes, lo, hi, values, owners, first, tops, removed_at, version, most,
+    far, out,
+):  # fmt: skip
+    """See ``BorderLists.search``."""
+    dims = before.shape[1]
+    begin = np.empty(dims, np.int64)
+    end = np.empty(dims, np.int64)
+    found = 0
+    for row in range(before.shape[0]):
+        if far[row]:
+            continue
+        crossed = 0
+        for a in range(dims):
+            b, c = before[row, a], after[row, a]
+            begin[a] = end[a] = 0
+            if b != c and first[a] < first[a + 1]:
+                begin[a] = _rank(values, tops, first[a], first[a + 1], min(b, c))
+                end[a] = _rank(values, tops, begin[a], first[a + 1], max(b, c))
+                crossed += end[a] - begin[a]
+        if crossed > most:
+            far[row] = True
+            continue
+        for a in range(dims):
+            for place in range(begin[a], end[a]):
+                box = owners[place] >> 1
+                if removed_at[box] <= version:
+                    continue
+                was = now = True
+                taken = False  # whether a border of the box that comes before this one was crossed
+                for i in range(starts[box], starts[box + 1]):
+                    j = attributes[i]
+                    b, c = before[row, j], after[row, j]
+                    above_b, above_c = lo[i] <= b, lo[i] <= c
+                    below_b, below_c = b < hi[i], c < hi[i]
+                    was &= above_b & below_b
+                    now &= above_c & below_c
+                    if j < a:
+                        taken |= (above_b != above_c) | (below_b != below_c)
+                    elif j == a:
+                        taken |= (owners[place] & 1 != 0) & (above_b != above_c)
+                if was != now and not taken:
+                    if found < out.size:
+                        out[found] = np.int64(row) << 32 | np.int64(slots[box]) << 1 | np.int64(now)
+                    found += 1
+    return found
+
+
+@kernel(types.int64(_POINTS, _POINTS, *_LISTS, writes(types.int64, 1), writes(types.boolean, 1)))
+def _met(  # type: ignore[no-untyped-def]
+    before, after, starts, attributes, lo, hi, values, owners, first, tops, removed_at, version, out, doubtful
+):
+    """See ``BorderLists.met``. In an attribute the segment is in the box for a range of its parameter t; the
+    box is met where all ranges and [0, 1] have a t in common."""
+    dims = before.shape[1]
+    found = 0
+    for row in range(before.shape[0]):
+        for a in range(dims):
+            b, c = before[row, a], after[row, a]
+            if not (np.isfinite(b) and np.isfinite(c)) or b == c or first[a] == first[a + 1]:
+                continue
+            begin = _rank(values, tops, first[a], first[a + 1], min(b, c))
+            end = _rank(values, tops, begin, first[a + 1], max(b, c))
+            for place in range(begin, end):
+                box = owners[place] >> 1
+                if removed_at[box] <= version:
+                    continue
+                was = now = met = True
+                taken = False
+                unsure = False
+                enters, leaves = 0.0, 1.0
+                for i in range(starts[box], starts[box + 1]):
+                    j = attributes[i]
+                    b, c = before[row, j], after[row, j]
+                    above_b, above_c = lo[i] <= b, lo[i] <= c
+                    below_b, below_c = b < hi[i], c < hi[i]
+                    was &= above_b & below_b
+                    now &= above_c & below_c
+                    if j < a:
+                        taken |= (above_b != above_c) | (below_b != below_c)
+                    elif j == a:
+                        taken |= (owners[place] & 1 != 0) & (above_b != above_c)
+                    met &= np.isfinite(b) & np.isfinite(c)
+                    # Both ends on one outer side: certain, whatever rounding does below.
+                    met &= (above_b | above_c) & (below_b | below_c)
+                    if met:
+                        # Halved: the difference of two finite numbers may be infinite.
+                        step = c / 2 - b / 2
+                        if abs(step) < 1e-290:  # halves of the least numbers are rounded, to zero even
+                            unsure = True
+                            continue
+                        if above_b != above_c:
+                            t = (lo[i] / 2 - b / 2) / step
+                            if above_c:
+                                enters = max(enters, t)
+                            else:
+                                leaves = min(leaves, t)
+                        if below_b != below_c:
+                            t = (hi[i] / 2 - b / 2) / step
+                            if below_b:
+                                leaves = min(leaves, t)
+                            else:
+                                enters = max(enters, t)
+                if was or now or taken or not met:
+                    continue
+                # Each t is off by a few units in the last place, relative to 1.
+                unsure |= abs(leaves - enters) <= 1e-12
+                if leaves < enters and not unsure:
+                    continue
+                if found < out.size:
+                    out[found] = np.int64(row) << 32 | box
+                    doubtful[found] = unsure
+                found += 1
+    return found

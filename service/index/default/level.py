@@ -1,0 +1,129 @@
+"""Levels: boxes that were filed together, in as many parts as suit them.
+
+Idea: the default index is a handful of levels, each larger than the one before, so that a box is filed again
+only a few times in its life however many come after it. A level never changes, but for the mark on boxes that
+are removed.
+
+Invariants: all boxes of a slot are in one level. ``by_slot`` of a part is the order of its boxes by slot, so
+a removal finds them without a search through all.
+
+Not for: when levels are made (``mixed``), which parts (``chooser``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from service.index.answers import Keys
+from service.index.default.border_lists import BorderLists
+from service.index.default.part import NEVER, Part, Sparse, joined, taken
+from service.index.default.several import Several
+from service.index.kernel import kernel, reads, writes
+from service.index.protocol import Points, Slots
+
+Choose = Callable[[Sparse, int], Sequence[Part]]
+"""Makes the parts of some boxes in an index of so many attributes; every box is in one of them."""
+
+
+class Level:
+    """n boxes in parts; see the module. Built in O(n log n)."""
+
+    def __init__(self, boxes: Sparse, dims: int, choose: Choose) -> None:
+        self._dims = dims
+        self.parts = tuple(choose(boxes, dims))
+        self._by_slot = [np.argsort(part.slots, kind="stable").astype(np.int32) for part in self.parts]
+        self.several = Several(boxes)
+        self._lists: tuple[BorderLists, ...] | None = None
+        self.living = len(boxes)
+        self.size = len(boxes)
+
+    @property
+    def nbytes(self) -> int:
+        held = sum(part.nbytes for part in self.parts) + sum(order.nbytes for order in self._by_slot)
+        return held + self.several.nbytes + sum(lists.nbytes for lists in self._lists or ())
+
+    @property
+    def borders(self) -> tuple[BorderLists, ...]:
+        """One for each part; made when they are first asked for."""
+        if self._lists is None:
+            self._lists = tuple(BorderLists(part.boxes(), self._dims) for part in self.parts)
+        return self._lists
+
+    def remove(self, slots: Slots, version: int) -> None:
+        """Marks all boxes of the slots that are here and live as removed at a version; any slots will do.
+
+        Writer only. O(k log n) a part."""
+        for part, by_slot in zip(self.parts, self._by_slot, strict=True):
+            self.living -= _remove(part.slots, by_slot, slots, part.removed_at, version)
+
+    def removed_since(self, version: int) -> Slots:
+        """The slots removed after a version. O(n)."""
+        gone = [part.slots[(part.removed_at > version) & (part.removed_at < NEVER)] for part in self.parts]
+        return np.unique(np.concatenate([*gone, np.empty(0, np.int32)]))
+
+    def boxes(self, version: int) -> Sparse:
+        """The boxes that lived at a version. Any thread. O(n)."""
+        living = [taken(part.boxes(), np.flatnonzero(part.removed_at > version)) for part in self.parts]
+        return joined(living)
+
+    def stab(self, points: Points, version: int, out: Keys) -> int:
+        """As ``Part.stab``, of all parts."""
+        found = 0
+        for part in self.parts:
+            found += part.stab(points, version, out[found:])
+        return found
+
+    def moved(
+        self, before: Points, after: Points, version: int, most: int, far: NDArray[np.bool_], out: Keys
+    ) -> int:
+        """As ``BorderLists.search``, of all parts, by box: slots of several boxes are still to be settled."""
+        found = 0
+        for part, lists in zip(self.parts, self.borders, strict=True):
+            found += lists.search(before, after, part.removed_at, version, most, far, out[found:])
+        return found
+
+    def check(self) -> None:
+        """Asserts every invariant. O(size)."""
+        assert self.size == sum(len(part.slots) for part in self.parts)
+        assert self.living == sum(int((part.removed_at == NEVER).sum()) for part in self.parts)
+        for part, by_slot in zip(self.parts, self._by_slot, strict=True):
+            part.check()
+            assert np.array_equal(np.sort(by_slot), np.arange(len(part.slots)))
+            assert (np.diff(part.slots[by_slot]) >= 0).all()
+        slots, counts = np.unique(np.concatenate([part.slots for part in self.parts]), return_counts=True)
+        assert np.array_equal(self.several.slots, slots[counts > 1])
+        for lists in self._lists or ():
+            lists.check()
+
+
+@kernel(
+    types.int64(
+        reads(types.int32, 1),
+        reads(types.int32, 1),
+        reads(types.int32, 1),
+        writes(types.int32, 1),
+        types.int64,
+    )
+)
+def _remove(slots, by_slot, wanted, removed_at, version):  # type: ignore[no-untyped-def]
+    """Writes ``removed_at[box] = version`` for the living boxes of the wanted slots; returns how many."""
+    count = 0
+    for slot in wanted:
+        low, high = 0, len(by_slot)
+        while low < high:
+            middle = (low + high) >> 1
+            if slots[by_slot[middle]] < slot:
+                low = middle + 1
+            else:
+                high = middle
+        while low < len(by_slot) and slots[by_slot[low]] == slot:
+            box = by_slot[low]
+            if removed_at[box] == 2147483647:
+                removed_at[box] = version
+                count += 1
+            low += 1
+    return count

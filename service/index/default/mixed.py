@@ -1,0 +1,374 @@
+"""The default index: any number of attributes, any mixture of boxes, changed while it is read.
+
+Idea: new boxes go into a small *delta*, which is scanned. When it is full it becomes a *level*: immutable
+parts, each in the structure that suits its boxes (``chooser``). Levels of like size are merged, so there are
+few, and a box is filed again O(log n) times. Removed boxes are marked with the version from which they are
+gone. A reader takes one snapshot, with its version, and never waits.
+
+Merging large levels takes seconds. By default it is done at once, by the caller that made it due. An index
+that is told to merge *aside* leaves it to whoever asks for ``rebuild``: that may ``run`` on any thread while
+the index is read and changed, and ``adopt`` swaps it in.
+
+A move is answered from border lists as long as it crosses fewer borders than looking up both ends would cost;
+else both ends are looked up.
+
+Invariants: all boxes of a slot are in the delta, or in one level. Boxes that constrain nothing are in no
+level: their slots are ``free``. Exact on float64, because every part is.
+
+Not for: one structure on its own (the paper's are measured apart).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.index.answers import Collector, Keys, as_points, difference
+from service.index.boxes import REMOVED, Boxes, BoxStore, LiveSlots
+from service.index.default.chooser import chosen_parts
+from service.index.default.level import Choose, Level
+from service.index.default.part import NEVER, Sparse, joined, sparse
+from service.index.default.segment import meets
+from service.index.protocol import Borders, Bounds, Hits, Points, Slots
+from service.index.scan import scan
+
+_DELTA = 1024
+"""Boxes that wait in the delta: a scan of them costs about what a level costs to search."""
+_MERGE = 2
+"""A level is merged when what it is merged with is at least 1 / _MERGE of its size."""
+_AT_ONCE = 1 << 15
+"""Boxes that are filed by the caller even if the index merges aside: some hundredths of a second."""
+_LEAST_FAR = 256
+"""A move that crosses fewer borders than this is never worth two look-ups."""
+
+
+class _Snapshot(NamedTuple):
+    version: int
+    delta: Boxes
+    free: Slots
+    levels: tuple[Level, ...]
+
+
+class Rebuild:
+    """Levels that are to be merged into one. ``run`` on any thread, once; then ``DefaultIndex.adopt``."""
+
+    def __init__(self, levels: tuple[Level, ...], version: int, dims: int, choose: Choose) -> None:
+        self.levels = levels
+        self.version = version
+        self.level: Level | None = None
+        self._dims = dims
+        self._choose = choose
+
+    def run(self) -> None:
+        """Files the boxes that lived when it was made. O(n log n) for its n boxes."""
+        boxes = joined([level.boxes(self.version) for level in self.levels])
+        self.level = Level(boxes, self._dims, self._choose)
+
+
+class DefaultIndex:
+    """A ``BoxIndex``; see ``protocol`` for what it takes, raises and promises, and the module.
+
+    ``choose`` makes the parts of a level. ``delta`` is the number of boxes that may wait to be filed.
+    """
+
+    def __init__(
+        self, dims: int, *, aside: bool = False, delta: int = _DELTA, choose: Choose = chosen_parts
+    ) -> None:
+        self.dims = dims
+        self._aside = aside
+        self._most_waiting = delta
+        self._choose = choose
+        self._live = LiveSlots(dims)
+        self._delta = BoxStore(dims)
+        self._collector = Collector()
+        self._moves = Collector()
+        self._follows_moves = False
+        self._snapshot = _Snapshot(0, self._delta.boxes, np.empty(0, np.int32), ())
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    @property
+    def nbytes(self) -> int:
+        held = self._live.nbytes + self._delta.nbytes + self._snapshot.free.nbytes
+        return held + sum(level.nbytes for level in self._snapshot.levels)
+
+    # ---- changes
+
+    def insert(self, slots: Slots, lo: Bounds, hi: Bounds) -> None:
+        """O(1) a box, and amortised O(log n) filings of it."""
+        lo, hi = self._live.add(slots, lo, hi)
+        if len(slots) == 0:
+            return
+        delta = self._snapshot.delta
+        if delta.size + len(slots) <= self._most_waiting:
+            self._delta.insert(slots, lo, hi)
+            self._snapshot = self._snapshot._replace(delta=self._delta.boxes)
+            return
+        waiting = np.flatnonzero(delta.slots[: delta.size] != REMOVED)
+        slots = np.concatenate([delta.slots[waiting], slots])
+        lo, hi = np.concatenate([delta.lo[waiting], lo]), np.concatenate([delta.hi[waiting], hi])
+        self._delta = BoxStore(self.dims)
+        self._file(slots, lo, hi)
+
+    def remove(self, slots: Slots) -> None:
+        """O(log n) a slot and level."""
+        self._live.discard(slots)
+        if len(slots) == 0:
+            return
+        snapshot = self._snapshot
+        waiting = self._delta.has(slots)
+        if waiting.any():
+            self._delta.remove(slots[waiting])
+        filed = slots[~waiting]
+        version = snapshot.version
+        if len(filed):
+            if version == NEVER - 1:
+                snapshot = self._with_young_marks()
+                version = snapshot.version
+            version += 1
+            for level in snapshot.levels:
+                level.remove(filed, version)
+        free = snapshot.free
+        if len(free):
+            free = free[~np.isin(free, filed)]
+        self._snapshot = _Snapshot(version, self._delta.boxes, free, snapshot.levels)
+        if not self._aside:
+            self._merge_at_once()
+
+    def _file(self, slots: Slots, lo: Bounds, hi: Bounds) -> None:
+        """Files new boxes as a level, together with the levels that are not much larger."""
+        version, _, free, levels = self._snapshot
+        boxes, everywhere = _parted(slots, lo, hi)
+        free = np.union1d(free, everywhere).astype(np.int32)
+        merged, total = [boxes], len(boxes)
+        kept = list(levels)
+        while kept and kept[-1].living <= _MERGE * total:
+            if self._aside and kept[-1].living + total > _AT_ONCE:
+                break
+            level = kept.pop()
+            merged.append(level.boxes(version))
+            total += level.living
+        if total:
+            kept.append(self._level(joined(merged)))
+        self._snapshot = _Snapshot(version, self._delta.boxes, free, tuple(kept))
+        if not self._aside:
+            self._merge_at_once()
+
+    def _level(self, boxes: Sparse) -> Level:
+        level = Level(boxes, self.dims, self._choose)
+        if self._follows_moves:
+            level.borders  # noqa: B018  (made now: the next move should not wait for it)
+        return level
+
+    def rebuild(self) -> Rebuild | None:
+        """What there is to merge, if anything. Writer only."""
+        version, _, _, levels = self._snapshot
+        for first, level in enumerate(levels):
+            behind = levels[first + 1 :]
+            younger = sum(one.living for one in behind)
+            if (behind and level.living <= _MERGE * younger) or 2 * level.living < level.size:
+                return Rebuild(levels[first:], version, self.dims, self._choose)
+        return None
+
+    def adopt(self, rebuild: Rebuild) -> None:
+        """Swaps in what a rebuild has made, unless its levels have been merged since. Writer only."""
+        version, delta, free, levels = self._snapshot
+        level, first = rebuild.level, 0
+        assert level is not None, "run it first"
+        while first < len(levels) and levels[first] is not rebuild.levels[0]:
+            first += 1
+        last = first + len(rebuild.levels)
+        if levels[first:last] != rebuild.levels:
+            return
+        for old in rebuild.levels:
+            gone = old.removed_since(rebuild.version)
+            if len(gone):
+                level.remove(gone, version)
+        if self._follows_moves:
+            level.borders  # noqa: B018
+        fresh = (level,) if level.living else ()
+        self._snapshot = _Snapshot(version, delta, free, (*levels[:first], *fresh, *levels[last:]))
+
+    def _merge_at_once(self) -> None:
+        rebuild = self.rebuild()
+        if rebuild is not None:
+            rebuild.run()
+            self.adopt(rebuild)
+
+    def _with_young_marks(self) -> _Snapshot:
+        """Versions are used up: everything is filed once more, and they begin again."""
+        version, delta, free, levels = self._snapshot
+        boxes = joined([level.boxes(version) for level in levels])
+        return _Snapshot(0, delta, free, (self._level(boxes),) if len(boxes) else ())
+
+    # ---- answers
+
+    def stab(self, points: Points) -> Hits:
+        """O(h log h) for h hits, besides the parts."""
+        points = _whole(as_points(points, self.dims))
+        snapshot = self._snapshot
+        return self._collector.hits(lambda out: _stabbed(snapshot, points, out), len(points))
+
+    def borders(self, before: Points, after: Points) -> Borders:
+        """O(borders crossed), or as two stabs where that is less."""
+        if before.shape != after.shape:
+            raise ValueError(f"before and after must have one shape, not {before.shape} and {after.shape}")
+        before, after = as_points(before, self.dims), as_points(after, self.dims)
+        self._follows_moves = True
+        snapshot = self._snapshot
+        # That a point is nowhere, no crossed border tells.
+        far: NDArray[np.bool_] = _nowhere(before) | _nowhere(after)
+        keys = [self._near_moves(snapshot, before, after, far)]
+        rows = np.flatnonzero(far)
+        # The delta has no lists: both ends are looked up in it for every row.
+        keys.append(
+            self._looked_up(snapshot._replace(levels=(), free=snapshot.free[:0]), before, after, None)
+        )
+        if len(rows):
+            keys.append(self._looked_up(snapshot._replace(delta=_NOTHING), before[rows], after[rows], rows))
+        return _as_borders(np.sort(np.concatenate(keys)))
+
+    def _near_moves(self, snapshot: _Snapshot, before: Points, after: Points, far: NDArray[np.bool_]) -> Keys:
+        """The moves of rows that cross few borders, in the levels; sets ``far`` for the others."""
+        version, _, _, levels = snapshot
+        most = _LEAST_FAR + int(4 * self._collector.keys_a_row)
+        found: list[Keys] = []
+        for level in levels:
+            keys = self._moves.keys(
+                lambda out, level=level: level.moved(before, after, version, most, far, out),  # type: ignore[misc]
+                len(before),
+            )
+            keys.sort()
+            found.append(level.several.settled(keys, before, after))
+        keys = np.concatenate([*found, np.empty(0, np.int64)])
+        return keys[~far[keys >> 32]] if far.any() else keys
+
+    def _looked_up(
+        self, snapshot: _Snapshot, before: Points, after: Points, rows: NDArray[np.intp] | None
+    ) -> Keys:
+        """The same by looking up both ends; ``rows`` are the numbers of the rows, if not 0, 1 and on."""
+        if not snapshot.levels and not len(snapshot.free) and not snapshot.delta.size:
+            return np.empty(0, np.int64)
+        both = _whole(np.concatenate([before, after]))
+        hits = self._collector.hits(lambda out: _stabbed(snapshot, both, out), len(both))
+        moved = difference(hits, len(before))
+        numbers = moved.rows if rows is None else rows[moved.rows]
+        return numbers.astype(np.int64) << 32 | moved.slots.astype(np.int64) << 1 | moved.entered
+
+    def met(self, before: Points, after: Points) -> Hits:
+        """The slots whose boxes the segment from ``before[row]`` to ``after[row]`` meets though neither end
+        is in one of them. An end with an infinite or missing attribute is on no segment of boxes that
+        constrain it. Exact. O(borders crossed)."""
+        if before.shape != after.shape:
+            raise ValueError(f"before and after must have one shape, not {before.shape} and {after.shape}")
+        before, after = _whole(as_points(before, self.dims)), _whole(as_points(after, self.dims))
+        version, delta, _, levels = self._snapshot
+        pairs: set[tuple[int, int]] = set()
+        for level in levels:
+            pairs |= _met(level, before, after, version)
+        waiting = np.flatnonzero(delta.slots[: delta.size] != REMOVED)
+        boxes, _ = _parted(delta.slots[waiting], delta.lo[waiting], delta.hi[waiting])
+        if len(boxes):
+            pairs |= _met(Level(boxes, self.dims, self._choose), before, after, 0)
+        found = np.array(sorted(pairs), np.int32).reshape(-1, 2)
+        return Hits(np.ascontiguousarray(found[:, 0]), np.ascontiguousarray(found[:, 1]))
+
+    def check(self) -> None:
+        version, delta, free, levels = self._snapshot
+        self._delta.check()
+        assert delta is self._delta.boxes
+        filed = [free]
+        for level in levels:
+            level.check()
+            filed.append(np.unique(level.boxes(version).slots))
+        slots = np.concatenate([*filed, np.unique(delta.slots[: delta.size])]).tolist()
+        assert sorted(slot for slot in slots if slot != REMOVED) == self._live.named().tolist()
+        assert delta.size <= self._most_waiting or not levels
+
+
+_NOTHING = BoxStore(0).boxes
+
+
+def _parted(slots: Slots, lo: Bounds, hi: Bounds) -> tuple[Sparse, Slots]:
+    """Boxes as those that constrain something, and the slots of the others: a slot that has one of these is
+    everywhere, and its further boxes say nothing."""
+    bound = ((lo != -np.inf) | (hi != np.inf)).any(axis=1)
+    if bound.all():
+        return sparse(slots, lo, hi), slots[:0]
+    everywhere = slots[~bound]
+    bound &= ~np.isin(slots, everywhere)
+    return sparse(slots[bound], lo[bound], hi[bound]), everywhere
+
+
+def _nowhere(points: Points) -> NDArray[np.bool_]:
+    """The rows that no box holds: those with a NaN, or with inf, which is not even in ``[-inf, inf)``."""
+    somewhere: NDArray[np.bool_] = np.logical_and.reduce(points < np.inf, axis=1)
+    return ~somewhere
+
+
+def _whole(points: Points) -> Points:
+    """The points, those that are nowhere with NaN in every attribute."""
+    nowhere = _nowhere(points)
+    if not nowhere.any():
+        return points
+    points = points.copy()
+    points[nowhere] = np.nan
+    return points
+
+
+def _stabbed(snapshot: _Snapshot, points: Points, out: Keys) -> int:
+    version, (near, lo, hi, slots, size, _), free, levels = snapshot
+    found = 0
+    if size:
+        with np.errstate(over="ignore"):  # only without the JIT does rounding to float32 warn
+            found = scan(near, lo, hi, slots, 0, size, points, out)
+    for level in levels:
+        found += level.stab(points, version, out[found:])
+    if len(free):
+        rows = np.flatnonzero(~_nowhere(points)).astype(np.int64)
+        keys = (rows[:, None] << 32 | free.astype(np.int64)).ravel()
+        room = out[found:]
+        room[: len(keys)] = keys[: len(room)]
+        found += len(keys)
+    return found
+
+
+def _as_borders(keys: Keys) -> Borders:
+    return Borders(
+        (keys >> 32).astype(np.int32),
+        (keys >> 1 & 0x7FFFFFFF).astype(np.int32),
+        (keys & 1).astype(np.bool_),
+    )
+
+
+def _met(level: Level, before: Points, after: Points, version: int) -> set[tuple[int, int]]:
+    """The (row, slot) of ``DefaultIndex.met`` in one level."""
+    found: set[tuple[int, int]] = set()
+    for part, lists in zip(level.parts, level.borders, strict=True):
+        room = 1024
+        while True:
+            keys, doubtful = np.empty(room, np.int64), np.empty(room, np.bool_)
+            count = lists.met(before, after, part.removed_at, version, keys, doubtful)
+            if count <= room:
+                break
+            room = count
+        boxes = part.boxes()
+        for key, unsure in zip(keys[:count].tolist(), doubtful[:count].tolist(), strict=True):
+            row, box = key >> 32, key & 0xFFFFFFFF
+            if unsure:
+                entries = slice(boxes.starts[box], boxes.starts[box + 1])
+                attributes = boxes.attributes[entries]
+                sides = before[row][attributes], after[row][attributes], boxes.lo[entries], boxes.hi[entries]
+                if not meets(zip(*(side.tolist() for side in sides), strict=True)):
+                    continue
+            found.add((row, int(boxes.slots[box])))
+    several = set(level.several.slots.tolist())
+    return {
+        (row, slot)
+        for row, slot in found
+        if slot not in several
+        or not (level.several.holds(slot, before[row]) or level.several.holds(slot, after[row]))
+    }

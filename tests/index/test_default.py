@@ -1,0 +1,275 @@
+"""What the default index promises beyond the contract: segments, levels, marks, merging aside."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.index.brute import BruteForce
+from service.index.default import mixed
+from service.index.default.border_lists import BorderLists
+from service.index.default.mixed import DefaultIndex
+from service.index.default.part import dense, in_order, joined, sparse, taken
+from service.index.default.scan_part import ScanPart
+from service.index.default.segment import meets
+from service.index.protocol import Bounds
+from tests.index.slow import holds
+from tests.index.worlds import INF, MOST, NAN, QUICK, SMALL, TINY_WORLD, cubes, pairs, same, slots
+
+Box = tuple[list[float], list[float]]
+
+
+def meets_slowly(box: Box, begin: list[float], end: list[float]) -> bool:
+    """Whether a segment meets a box: tested at every parameter where that can change, and between them."""
+    lo, hi = box
+    critical = {Fraction(0), Fraction(1)}
+    for low, high, b, c in zip(lo, hi, begin, end, strict=True):
+        for value in (low, high):
+            if b != c and abs(value) < INF:
+                critical.add((Fraction(value) - Fraction(b)) / (Fraction(c) - Fraction(b)))
+    times = sorted(t for t in critical if 0 <= t <= 1)
+    times += [(a + b) / 2 for a, b in pairwise(times)]
+    return any(
+        all(
+            low <= Fraction(b) + t * (Fraction(c) - Fraction(b)) < high
+            for low, high, b, c in zip(lo, hi, begin, end, strict=True)
+        )
+        for t in times
+    )
+
+
+def crossing(queries: list[list[Box]], begin: list[float], end: list[float]) -> list[int]:
+    """The queries that the segment crosses, among boxes that constrain finite attributes only."""
+    return [
+        slot
+        for slot, boxes in enumerate(queries)
+        if not any(holds(box, end_point) for box in boxes for end_point in (begin, end))
+        and any(meets_slowly(box, begin, end) for box in boxes)
+    ]
+
+
+def index_of(queries: list[list[Box]], dims: int, delta: int) -> DefaultIndex:
+    index = DefaultIndex(dims, delta=delta)
+    for slot, boxes in enumerate(queries):
+        index.insert(
+            slots(*[slot] * len(boxes)),
+            np.array([lo for lo, _ in boxes], np.float64),
+            np.array([hi for _, hi in boxes], np.float64),
+        )
+    return index
+
+
+SIDES = st.sampled_from(
+    [(0.0, 1.0), (1.0, 3.0), (0.0, 3.0), (2.0, 3.0), (-INF, 1.0), (2.0, INF), (-INF, INF)]
+)
+COORDINATES = st.sampled_from([-1.0, 0.0, 0.5, 1.0, 2.0, 2.5, 3.0, 4.0])
+
+
+def boxes_of(dims: int) -> st.SearchStrategy[Box]:
+    sides = st.lists(SIDES, min_size=dims, max_size=dims)
+    return sides.map(lambda sides: ([lo for lo, _ in sides], [hi for _, hi in sides]))
+
+
+@pytest.mark.parametrize("delta", [0, 100])
+@given(data=st.data())
+@QUICK
+def test_the_boxes_met_by_a_segment(delta: int, data: st.DataObject) -> None:
+    dims = data.draw(st.integers(1, 3))
+    queries = data.draw(st.lists(st.lists(boxes_of(dims), min_size=1, max_size=2), max_size=8))
+    point = st.lists(COORDINATES, min_size=dims, max_size=dims)
+    moves = data.draw(st.lists(st.tuples(point, point), max_size=12))
+    index = index_of(queries, dims, delta)
+    before = np.array([b for b, _ in moves], np.float64).reshape(-1, dims)
+    after = np.array([a for _, a in moves], np.float64).reshape(-1, dims)
+    expected = [(row, slot) for row, (b, a) in enumerate(moves) for slot in crossing(queries, b, a)]
+    assert pairs(index.met(before, after)) == expected
+
+
+def test_a_corner_is_met_only_if_it_belongs_to_the_box() -> None:
+    index = index_of([[([1.0, 1.0], [2.0, 2.0])]], 2, 0)
+
+    def met(begin: tuple[float, float], end: tuple[float, float]) -> bool:
+        return len(index.met(np.array([begin]), np.array([end])).slots) == 1
+
+    assert met((0.0, 2.0), (2.0, 0.0)), "through the lower corner"
+    assert not met((1.0, 3.0), (3.0, 1.0)), "through the upper corner"
+    assert not met((0.0, 1.0), (2.0, 3.0)), "through the upper left corner, on the upper edge"
+    assert met((0.0, 0.5), (3.0, 2.0)), "well inside"
+    # A slope that floating point cannot hold: the point (1, 1) is a rounding away.
+    third = 1.0 / 3.0
+    expected = meets_slowly(([1.0, 1.0], [2.0, 2.0]), [0.0, 1.0 + third], [4.0, -third * 0 + 1.0 - 3 * third])
+    assert met((0.0, 1.0 + third), (4.0, 1.0 - 3 * third)) is expected
+
+
+@given(st.lists(st.tuples(COORDINATES, COORDINATES, SIDES), min_size=1, max_size=4))
+@QUICK
+def test_meets_is_exact(drawn: list[tuple[float, float, tuple[float, float]]]) -> None:
+    box = ([side[0] for _, _, side in drawn], [side[1] for _, _, side in drawn])
+    expected = meets_slowly(box, [begin for begin, _, _ in drawn], [end for _, end, _ in drawn])
+    assert meets((begin, end, *side) for begin, end, side in drawn) is expected
+
+
+def test_a_segment_of_huge_and_tiny_steps() -> None:
+    index = index_of([[([-1.0], [1.0])], [([0.0], [5e-324])]], 1, 0)
+    moves = np.array([[-MOST, MOST], [MOST, -MOST], [-5e-324, 5e-324], [2.0, 3.0]])
+    hits = index.met(np.ascontiguousarray(moves[:, :1]), np.ascontiguousarray(moves[:, 1:]))
+    assert pairs(hits) == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 1)]
+
+
+def test_a_missing_attribute_is_on_no_segment_of_boxes_that_constrain_it() -> None:
+    index = index_of([[([1.0, -INF], [2.0, INF])], [([1.0, 1.0], [2.0, 2.0])]], 2, 0)
+    hits = index.met(
+        np.array([[0.0, -INF], [0.0, 1.5], [NAN, 0.0]]), np.array([[3.0, -INF], [3.0, 1.5], [3.0, 0.0]])
+    )
+    assert pairs(hits) == [(0, 0), (1, 0), (1, 1)]
+
+
+def fences(count: int, seed: int) -> tuple[Bounds, Bounds]:
+    rng = np.random.default_rng(seed)
+    lo = rng.random((count, 2))
+    return lo, lo + rng.uniform(0.001, 0.1, (count, 2))
+
+
+@pytest.mark.parametrize("aside", [False, True])
+def test_levels_are_few_and_answers_are_brute_force_whatever_comes(aside: bool) -> None:
+    rng = np.random.default_rng(7)
+    index, brute = DefaultIndex(2, delta=32, aside=aside), BruteForce(2)
+    count = 200 if SMALL else 3000
+    lo, hi = fences(count, 1)
+    most = 0
+    for i in range(count):
+        one = np.array([i], np.int32), lo[i : i + 1], hi[i : i + 1]
+        index.insert(*one)
+        brute.insert(*one)
+        if i % 3 == 2:
+            gone = np.array([rng.integers(i // 2, i)], np.int32)
+            if gone[0] % 5 and brute_has(brute, int(gone[0])):
+                index.remove(gone)
+                brute.remove(gone)
+        if aside and i % 50 == 0 and (rebuild := index.rebuild()) is not None:
+            rebuild.run()
+            index.adopt(rebuild)
+        most = max(most, len(index._snapshot.levels))
+        if i % (count // 20) == 0:
+            points = rng.random((40, 2))
+            after = points + rng.normal(0, 0.01, (40, 2))
+            assert same(index.stab(points), brute.stab(points))
+            assert same(index.borders(points, after), brute.borders(points, after))
+            index.check()
+    assert len(index) == len(brute)
+    assert 2 <= most <= 12
+
+
+def brute_has(brute: BruteForce, slot: int) -> bool:
+    return bool(brute._store.has(slots(slot))[0])
+
+
+@pytest.fixture
+def nothing_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixed, "_AT_ONCE", 0)
+
+
+@pytest.mark.usefixtures("nothing_at_once")
+def test_what_is_removed_and_put_back_while_levels_are_merged_is_as_it_was_left() -> None:
+    index = DefaultIndex(1, aside=True, delta=0)
+    for slot in range(3):
+        index.insert(slots(slot), *cubes([(0.0, 1.0)], 1))
+    rebuild = index.rebuild()
+    assert rebuild is not None
+    index.remove(slots(0, 1))
+    index.insert(slots(0), *cubes([(5.0, 6.0)], 1))
+    rebuild.run()
+    index.adopt(rebuild)
+    index.check()
+    assert pairs(index.stab(np.array([[0.5], [5.5]]))) == [(0, 2), (1, 0)]
+
+
+@pytest.mark.usefixtures("nothing_at_once")
+def test_a_rebuild_of_levels_that_are_gone_changes_nothing() -> None:
+    index = DefaultIndex(1, aside=True, delta=0)
+    for slot in range(2):
+        index.insert(slots(slot), *cubes([(0.0, 1.0)], 1))
+    first, second = index.rebuild(), index.rebuild()
+    assert first is not None and second is not None
+    for rebuild in (first, second):
+        rebuild.run()
+        index.adopt(rebuild)
+    index.check()
+    assert len(index._snapshot.levels) == 1
+
+
+def test_versions_that_are_used_up_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixed, "NEVER", np.int32(4))
+    index = DefaultIndex(1, delta=0)
+    index.insert(np.arange(12, dtype=np.int32), *cubes([(0.0, 1.0)] * 12, 1))
+    for gone in range(9):
+        index.remove(slots(gone))
+        assert pairs(index.stab(np.array([[0.5]]))) == [(0, slot) for slot in range(gone + 1, 12)]
+
+
+def test_a_slot_that_is_everywhere_is_no_border_of_its_other_boxes() -> None:
+    index = index_of([[([-INF], [INF]), ([1.0], [2.0])], [([1.0], [2.0]), ([2.0], [3.0])]], 1, 0)
+    moved = index.borders(np.array([[0.0], [1.5], [2.5]]), np.array([[1.5], [2.5], [NAN]]))
+    assert list(zip(*(column.tolist() for column in moved), strict=True)) == [
+        (0, 1, True),
+        (2, 0, False),
+        (2, 1, False),
+    ]
+
+
+def test_cost_follows_the_borders_that_are_crossed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small move among boxes that all hold it looks nothing up."""
+    index = DefaultIndex(2, delta=0)
+    lo, hi = fences(500, 3)
+    index.insert(np.arange(500, dtype=np.int32), lo - 1.0, hi + 1.0)
+
+    def refuse(*_: object) -> int:
+        raise AssertionError("looked up")
+
+    monkeypatch.setattr(ScanPart, "stab", refuse)
+    assert len(index.borders(np.array([[0.5, 0.5]]), np.array([[0.5001, 0.5001]])).rows) == 0
+    with pytest.raises(AssertionError, match="looked up"):
+        index.borders(np.array([[-9.0, -9.0]]), np.array([[9.0, 9.0]]))
+
+
+@given(data=st.data())
+@QUICK
+def test_sparse_boxes_are_the_boxes(data: st.DataObject) -> None:
+    dims = data.draw(st.integers(1, 3))
+    boxes = [
+        box
+        for box in data.draw(st.lists(TINY_WORLD.box(dims), max_size=10))
+        if any((lo, hi) != (-INF, INF) for lo, hi in zip(*box, strict=True))
+    ]
+    lo = np.array([box[0] for box in boxes], np.float64).reshape(-1, dims)
+    hi = np.array([box[1] for box in boxes], np.float64).reshape(-1, dims)
+    numbers = np.array(data.draw(st.permutations([i // 2 for i in range(len(boxes))])), np.int32)
+    kept = sparse(numbers, lo, hi)
+    assert all(map(np.array_equal, dense(kept, dims), (lo, hi)))
+    order = np.array(data.draw(st.permutations(range(len(boxes)))), np.intp)
+    assert all(map(np.array_equal, dense(taken(kept, order), dims), (lo[order], hi[order])))
+    twice = joined([kept, kept])
+    assert all(map(np.array_equal, dense(twice, dims), (np.concatenate([lo, lo]), np.concatenate([hi, hi]))))
+    one, other = in_order(kept), in_order(taken(kept, order))
+    assert np.array_equal(one.slots, other.slots)
+    assert all(map(np.array_equal, dense(one, dims), dense(other, dims)))
+    BorderLists(kept, dims).check()
+
+
+def test_every_move_of_a_grid_of_pairs_of_boxes() -> None:
+    """Two boxes a slot, all moves of a small grid, against brute force."""
+    sides = [(0.0, 1.0), (1.0, 2.0), (0.0, 2.0), (-INF, 1.0)]
+    boxes = [([a[0], b[0]], [a[1], b[1]]) for a, b in product(sides, sides)]
+    queries = [[one, other] for one, other in product(boxes, boxes)]
+    index, brute = index_of(queries, 2, 0), BruteForce(2)
+    for slot, owned in enumerate(queries):
+        brute.insert(slots(slot, slot), np.array([lo for lo, _ in owned]), np.array([hi for _, hi in owned]))
+    points = np.array(list(product([-0.5, 0.0, 0.5, 1.0, 1.5, 2.0], repeat=2)))[:: 4 if SMALL else 1]
+    moves = list(product(range(len(points)), repeat=2))
+    before, after = points[[b for b, _ in moves]], points[[a for _, a in moves]]
+    assert same(index.borders(before, after), brute.borders(before, after))
