@@ -15,10 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from service.engine.commands import Command, Outcome
 from service.engine.engine import Engine, EngineLimits
+from service.index.default.mixed import DefaultIndex
 from service.language import Limits
 from service.log.port import Log, LogFenced, LogUnavailable, Message, Output, Record
 from service.metrics import Metrics
@@ -88,7 +90,9 @@ class Runtime:
         engine_limits = EngineLimits(settings.max_streams, settings.max_ids_per_record, settings.max_queries)
         self._worker = Worker(
             log,
-            lambda: Engine(limits=limits, engine_limits=engine_limits),
+            lambda: Engine(
+                limits=limits, engine_limits=engine_limits, make_index=partial(DefaultIndex, aside=True)
+            ),
             metrics,
             clock=clock,
             max_message_bytes=settings.max_message_bytes,

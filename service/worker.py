@@ -46,6 +46,7 @@ from service.log.port import (
 )
 from service.metrics import Metrics
 from service.model import Query, Refusal, Source
+from service.rebuilds import Rebuilds
 from service.wire import Encoder, Written
 
 #: How many entries of the command log are applied at a time when it is replayed.
@@ -125,6 +126,7 @@ class Worker:
         max_batch_events: int,
     ) -> None:
         self._log = log
+        self._rebuilds = Rebuilds()
         self._make_engine = make_engine
         self._metrics = metrics
         self._clock = clock
@@ -160,6 +162,7 @@ class Worker:
         self._count_queries()
 
     def close(self) -> None:
+        self._rebuilds.close()
         self._log.close()
 
     def abandon(self, error: BaseException) -> None:
@@ -290,6 +293,7 @@ class Worker:
                 raise LogFenced(f"the log went away in the middle of a step ({away})") from away
         self._finish(self._step)
         self._step = None
+        self._rebuilds.tend(self.engine.indexes())
 
     @property
     def uncommitted(self) -> bool:
@@ -491,7 +495,7 @@ class Worker:
 
     def _count_queries(self) -> None:
         for name, queries in self.engine.sets.items():
-            active = len(queries.index)
+            active = queries.active
             self._metrics.queries(name, active=active, disabled=len(queries.slot_of) - active)
 
     def measure_lag(self) -> None:

@@ -2,9 +2,11 @@
 
 Data flow of a batch of events (``events``)::
 
-    Batch -> rows of the stream table -> walk (late, carry, who was where) -> one stab of all points
-          -> hits of the new points: matches
-          -> differences of old and new hits -> delta.settle -> border records, numbered per stream
+    Batch -> rows of the stream table -> walk (late, carry, who was where)
+          -> queries that match: one stab of all points; hits of the new points are the matches,
+             differences of old and new hits the borders
+          -> queries that do not: borders from where a stream was to where it is
+          -> both: delta.settle -> border records, numbered per stream
 
 Commands go the same way with the points standing still (``changes``): the points of all streams are stabbed
 with the boxes before and after, and the same ``settle`` says who enters and who leaves.
@@ -26,11 +28,12 @@ from service.engine.changes import apply_changes
 from service.engine.effects import Batch, CommandEffects, EventEffects, Task
 from service.engine.events import apply_events
 from service.engine.kernels import NO_TIME
-from service.engine.queryset import IndexFactory, QuerySet, brute_force, new_dictionaries
+from service.engine.queryset import IndexFactory, QuerySet, new_dictionaries
 from service.engine.state import StateLog
 from service.engine.streams import StreamTable
 from service.index.brute import inside
-from service.index.protocol import Points
+from service.index.default.mixed import DefaultIndex
+from service.index.protocol import BoxIndex, Points
 from service.language import Limits
 from service.model import MISSING, Missing, Query, Source
 
@@ -71,7 +74,7 @@ class Engine:
         *,
         limits: Limits | None = None,
         engine_limits: EngineLimits | None = None,
-        make_index: IndexFactory = brute_force,
+        make_index: IndexFactory = DefaultIndex,
         make_state_log: Callable[[], StateLog] = StateLog,
     ) -> None:
         self.limits = engine_limits or EngineLimits()
@@ -106,6 +109,10 @@ class Engine:
     def state_records(self, task: Task) -> list[tuple[bytes, bytes]]:
         """The state records that must be committed with all that was returned since the last call."""
         return list(self._state_logs[task].save(self.tables[task], self.queries_of(task)))
+
+    def indexes(self) -> list[BoxIndex]:
+        """The indexes of all sources, for whoever tends them."""
+        return [index for queries in self.sets.values() for index in (queries.matching, queries.quiet)]
 
     def queries_of(self, task: Task) -> QuerySet:
         return self.sets[self.source_of_topic[task.topic]]
@@ -191,7 +198,7 @@ class Engine:
             row = table.row_of.get(stream_id, -1) if task.topic == queries.source.topic else -1
             if row < 0 or not table.known[row]:
                 continue
-            hits = queries.index.stab(np.ascontiguousarray(table.point[row : row + 1]))
+            hits = queries.stab(np.ascontiguousarray(table.point[row : row + 1]))
             ignored = table.ignored.get(row, set())
             member = [slot for slot in hits.slots.tolist() if slot not in ignored]
             ts = int(table.last_ts[row])
@@ -223,7 +230,7 @@ class Engine:
     def matching(self, source: str, points: Points) -> list[list[str]]:
         """Ids of the queries that each point satisfies, sorted; nothing is moved. For dry runs."""
         queries = self.sets[source]
-        hits = queries.index.stab(points)
+        hits = queries.stab(points)
         found: list[list[str]] = [[] for _ in range(len(points))]
         for row, slot in zip(hits.rows.tolist(), hits.slots.tolist(), strict=True):
             found[row].append(queries.names[slot])

@@ -1,8 +1,9 @@
 """What one batch of events does: matches, and the borders that each stream crosses.
 
-One stab serves both: the points of the events give the matches, and the same hits, compared with those of the
-point where each stream was, give the borders. A stream's first point in the batch is compared with the one in
-the table, every further one with its predecessor in the batch.
+Of the queries that match, one stab serves both: the points of the events give the matches, and the same hits,
+compared with those of the point where each stream was, give the borders. Of the others the index gives the
+borders at once. A stream's first point in the batch is compared with the one in the table, every further one
+with its predecessor in the batch.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from service.engine.delta import Flags, Transition, settle
 from service.engine.effects import Batch, BorderRecords, EventEffects, Refused, Task
 from service.engine.queryset import KIND_BIT, QuerySet
 from service.engine.streams import StreamTable, occurrences
-from service.index.protocol import Hits, Rows, Slots
+from service.index.protocol import Borders, Hits, Points, Rows, Slots
 from service.model import Kind, Late, Missing, Reason
 
 _MATCH, _ENTER, _LEAVE = KIND_BIT[Kind.MATCH], KIND_BIT[Kind.ENTER], KIND_BIT[Kind.LEAVE]
@@ -52,8 +53,9 @@ def apply_events(
         table.known, table.last_ts, table.point, table.carried, table.scratch,
         points, verdict, before, first,
     )  # fmt: skip
-    hits = queries.index.stab(points[:used])
-    borders = _borders(table, queries, batch, rows, verdict, before, first, hits, used, max_ids)
+    hits = queries.matching.stab(points[:used])
+    crossed = _crossed(queries, points, hits, used, before, verdict)
+    borders = _borders(table, queries, batch, rows, verdict, first, crossed, max_ids)
     removes = np.flatnonzero(verdict == kernels.REMOVES)
     points[removes] = points[before[removes]]
 
@@ -125,13 +127,11 @@ def _borders(
     batch: Batch,
     rows: Rows,
     verdict: NDArray[np.uint8],
-    before: Rows,
     first: Flags,
-    hits: Hits,
-    used: int,
+    crossed: Borders,
     max_ids: int,
 ) -> BorderRecords:
-    pairs, slots, inside1 = _differences(hits, used, before, verdict)
+    pairs, slots, inside1 = crossed
     member0, member1 = ~inside1, inside1
     remembered = np.flatnonzero(queries.remembers[slots])
     if len(remembered):
@@ -164,22 +164,35 @@ def _borders(
     )
 
 
-def _differences(
-    hits: Hits, used: int, before: Rows, verdict: NDArray[np.uint8]
-) -> tuple[Rows, Slots, Flags]:
-    """(row of the batch, slot, entered) of each border crossed, ascending by (row, slot)."""
-    indptr = np.searchsorted(hits.rows, np.arange(used + 1, dtype=np.int32)).astype(np.int64)
-    after = np.where(
+def _crossed(
+    queries: QuerySet, points: Points, hits: Hits, used: int, before: Rows, verdict: NDArray[np.uint8]
+) -> Borders:
+    """Who holds exactly one of where each row's stream was and where it is, by (row of the batch, slot)."""
+    here = np.where(
         verdict == kernels.MOVES, np.arange(len(before), dtype=np.int32), np.int32(kernels.NOWHERE)
     )
+    crossed = _differences(hits, used, before, here)
+    if not len(queries.quiet):
+        return crossed
+    nowhere = np.full((1, points.shape[1]), np.nan)
+    known = np.concatenate([points[:used], nowhere])  # row NOWHERE, -1, is the last
+    quiet = queries.quiet.borders(known[before], known[here])
+    rows, slots, entered = (np.concatenate(columns) for columns in zip(crossed, quiet, strict=True))
+    order = np.lexsort((slots, rows))
+    return Borders(rows[order], slots[order], entered[order])
+
+
+def _differences(hits: Hits, used: int, before: Rows, here: Rows) -> Borders:
+    """The borders between the hits of two points a row (NOWHERE: of none)."""
+    indptr = np.searchsorted(hits.rows, np.arange(used + 1, dtype=np.int32)).astype(np.int64)
     room = len(before) + 64
     while True:
         pairs = np.empty(room, dtype=np.int32)
         slots = np.empty(room, dtype=np.int32)
         entered = np.empty(room, dtype=np.bool_)
-        found = kernels.differences(indptr, hits.slots, before, after, pairs, slots, entered)
+        found = kernels.differences(indptr, hits.slots, before, here, pairs, slots, entered)
         if found <= room:
-            return pairs[:found], slots[:found], entered[:found]
+            return Borders(pairs[:found], slots[:found], entered[:found])
         room = found
 
 

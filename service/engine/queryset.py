@@ -1,8 +1,12 @@
 """The queries of one source, in the form that matching needs: boxes in an index, columns by slot.
 
-A slot is the dense number of an enabled or disabled query of the source. Only enabled queries lie in the
-index. A slot that is given up stays reserved until ``recycle``, so that effects which name it can still be
-turned into ids.
+A slot is the dense number of an enabled or disabled query of the source. A slot that is given up stays
+reserved until ``recycle``, so that effects which name it can still be turned into ids.
+
+Only enabled queries lie in an index, and each in one of two: those with ``match`` among their kinds in
+``matching``, the others in ``quiet``. Whoever writes matches must find all that hold a point anyway, and then
+has the borders from the same hits. Queries without matches are asked for their borders only, which costs what
+is crossed, however many hold the point.
 """
 
 from __future__ import annotations
@@ -14,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.engine.categories import Dictionary
-from service.index.brute import BruteForce
-from service.index.protocol import Bounds, BoxIndex, Slots
+from service.index.protocol import Bounds, BoxIndex, Hits, Points, Slots
 from service.model import AttributeType, Initial, Interval, Kind, Query, Region, Source
 
 KIND_BIT: Mapping[Kind, int] = {Kind.MATCH: 1, Kind.ENTER: 2, Kind.LEAVE: 4, Kind.CROSS: 8}
@@ -32,8 +35,8 @@ class QuerySet:
         self.source = source
         self.attributes = tuple(source.attributes)
         self.dictionaries = dictionaries
-        self.index = make_index(len(self.attributes))
         self._make_index = make_index
+        self.matching, self.quiet = self._new_indexes()
         self.names: list[str] = []
         self.slot_of: dict[str, int] = {}
         self.queries: list[Query | None] = []
@@ -72,11 +75,9 @@ class QuerySet:
         moved = [
             slot
             for slot, query in zip(slots, queries, strict=True)
-            if self._region(slot) != _region_of(query)
+            if _indexed(self.queries[slot]) != _indexed(query)
         ]
-        gone = [slot for slot in moved if self._region(slot) is not None]
-        if gone:
-            self.index.remove(np.array(gone, dtype=np.int32))
+        self._unindex(moved)
         for slot, query in zip(slots, queries, strict=True):
             self.queries[slot] = query
             self.kinds[slot] = sum(KIND_BIT[kind] for kind in query.on)
@@ -84,15 +85,13 @@ class QuerySet:
             self.remembers[slot] |= self._ignores[slot]
             self.projections[slot] = query.select
             self.selects[slot] = bool(query.select)
-        self._index([slot for slot in moved if self._region(slot) is not None])
+        self._index(moved)
         return np.array(slots, dtype=np.int32)
 
     def drop(self, ids: Sequence[str]) -> Slots:
         """Takes queries out; their slots stay readable until ``recycle``."""
         slots = [self.slot_of.pop(id) for id in ids]
-        indexed = [slot for slot in slots if self._region(slot) is not None]
-        if indexed:
-            self.index.remove(np.array(indexed, dtype=np.int32))
+        self._unindex(slots)
         for slot in slots:
             self.queries[slot] = None
         self._given_up.extend(slots)
@@ -113,31 +112,59 @@ class QuerySet:
         self.dictionaries = dictionaries
         self.attributes = tuple(source.attributes)
         if grown:
-            self.index = self._make_index(len(self.attributes))
-            self._index([slot for slot in range(len(self.queries)) if self._region(slot) is not None])
+            self.matching, self.quiet = self._new_indexes()
+            self._index(list(range(len(self.queries))))
 
     def ids(self, slots: Slots) -> list[str]:
         names = self.names
         return [names[slot] for slot in slots.tolist()]
 
-    def _region(self, slot: int) -> Region | None:
-        """What the index holds of a slot."""
-        return _region_of(self.queries[slot])
+    @property
+    def active(self) -> int:
+        """How many queries are enabled."""
+        return len(self.matching) + len(self.quiet)
 
-    def _index(self, slots: list[int]) -> None:
-        if not slots:
-            return
-        owners: list[NDArray[np.int32]] = []
-        lows: list[Bounds] = []
-        highs: list[Bounds] = []
-        for slot in slots:
-            query = self.queries[slot]
-            assert query is not None
-            lo, hi = self.boxes(query.region)
-            owners.append(np.full(len(lo), slot, dtype=np.int32))
-            lows.append(lo)
-            highs.append(hi)
-        self.index.insert(np.concatenate(owners), np.concatenate(lows), np.concatenate(highs))
+    def stab(self, points: Points) -> Hits:
+        """All (row, slot) of enabled queries around ``float64[m, d]`` points, sorted. For answers to people;
+        events ask the two indexes apart."""
+        rows, slots = (
+            np.concatenate(columns)
+            for columns in zip(self.matching.stab(points), self.quiet.stab(points), strict=True)
+        )
+        order = np.lexsort((slots, rows))
+        return Hits(rows[order], slots[order])
+
+    def _new_indexes(self) -> tuple[BoxIndex, BoxIndex]:
+        dims = len(self.attributes)
+        return self._make_index(dims), self._make_index(dims)
+
+    def _by_index(self, slots: Sequence[int]) -> list[tuple[BoxIndex, list[int]]]:
+        """The enabled ones of some slots, by the index that they belong to."""
+        places = [(slot, _indexed(self.queries[slot])) for slot in slots]
+        return [
+            (index, [slot for slot, place in places if place is not None and place[0] is matches])
+            for index, matches in ((self.matching, True), (self.quiet, False))
+        ]
+
+    def _unindex(self, slots: Sequence[int]) -> None:
+        for index, owned in self._by_index(slots):
+            if owned:
+                index.remove(np.array(owned, dtype=np.int32))
+
+    def _index(self, slots: Sequence[int]) -> None:
+        for index, owned in self._by_index(slots):
+            owners: list[NDArray[np.int32]] = []
+            lows: list[Bounds] = []
+            highs: list[Bounds] = []
+            for slot in owned:
+                query = self.queries[slot]
+                assert query is not None
+                lo, hi = self.boxes(query.region)
+                owners.append(np.full(len(lo), slot, dtype=np.int32))
+                lows.append(lo)
+                highs.append(hi)
+            if owned:
+                index.insert(np.concatenate(owners), np.concatenate(lows), np.concatenate(highs))
 
     def _reserve(self, id: str) -> int:
         slot = self.slot_of.get(id)
@@ -160,8 +187,11 @@ class QuerySet:
         return slot
 
 
-def _region_of(query: Query | None) -> Region | None:
-    return query.region if query is not None and query.enabled else None
+def _indexed(query: Query | None) -> tuple[bool, Region] | None:
+    """Whether a query is among those that match, and its region; None if it is in no index."""
+    if query is None or not query.enabled:
+        return None
+    return Kind.MATCH in query.on, query.region
 
 
 def new_dictionaries(source: Source, old: Mapping[str, Dictionary] | None = None) -> dict[str, Dictionary]:
@@ -172,7 +202,3 @@ def new_dictionaries(source: Source, old: Mapping[str, Dictionary] | None = None
         for name, kind in source.attributes.items()
         if kind is AttributeType.CATEGORY
     }
-
-
-def brute_force(dims: int) -> BoxIndex:
-    return BruteForce(dims)

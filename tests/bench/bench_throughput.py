@@ -210,7 +210,7 @@ def kernels(made: list[tuple[bytes, bytes]], registered: list[PutQuery]) -> dict
         marks = [time.perf_counter()]
         decoded = decoder.decode(records)
         marks.append(time.perf_counter())
-        queries_.index.stab(decoded.batch.values)
+        queries_.stab(decoded.batch.values)
         marks.append(time.perf_counter())
         effects = engine.apply(task, decoded.batch, 0)
         marks.append(time.perf_counter())

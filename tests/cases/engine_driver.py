@@ -15,6 +15,7 @@ from service.engine.commands import Command, DeleteQuery, PatchQuery, PutQuery, 
 from service.engine.effects import Task
 from service.engine.engine import Engine, EngineLimits
 from service.engine.state import StateLog
+from service.index.default.mixed import DefaultIndex
 from service.language import load_json
 from service.log.port import Record
 from service.model import Reason, Refusal
@@ -143,7 +144,12 @@ class EngineDriver:
     # ---- the host
 
     def _begin(self) -> Engine:
-        return Engine(engine_limits=self._limits, make_state_log=self._make_state_log)
+        # So few boxes wait that most are filed: the levels of the index are tested too.
+        return Engine(
+            engine_limits=self._limits,
+            make_state_log=self._make_state_log,
+            make_index=lambda dims: DefaultIndex(dims, delta=2),
+        )
 
     def _task(self, source: str) -> Task:
         return Task(self.engine.catalog.sources[source].topic, 0)
