@@ -1,14 +1,16 @@
 """What a group of query changes does to the membership of the streams of one source.
 
-The group names each query once. The points of all living streams are stabbed with the boxes as they were
-and as they are; every pair inside either goes through ``delta.settle``. A change of ``on`` alone moves
-nobody, but where it ends the pair of border kinds the members' leaves are written first, and where it
-begins the pair, their enters: a log that has both kinds of a query starts with an enter and can be folded.
+The group names each query once. The last values of all living streams are asked which of them are in the
+boxes as they were and as they are (``lastvalues``); every pair inside either goes through ``delta.settle``.
+A change of ``on`` alone moves nobody, but where it ends the pair of border kinds the members' leaves are
+written first, and where it begins the pair, their enters: a log that has both kinds of a query starts with an
+enter and can be folded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +20,7 @@ from service.engine.delta import Flags, Transition, settle
 from service.engine.effects import BorderRecords, Cause, CommandEffects, Task
 from service.engine.queryset import KIND_BIT, QuerySet
 from service.engine.streams import StreamTable, occurrences
-from service.index.brute import BruteForce
-from service.index.protocol import Hits, Rows, Slots
+from service.index.protocol import Bounds, Hits, Rows, Slots
 from service.model import Initial, Kind, Query, Region
 
 _ENTER, _LEAVE = KIND_BIT[Kind.ENTER], KIND_BIT[Kind.LEAVE]
@@ -29,17 +30,17 @@ _BOTH = _ENTER | _LEAVE
 def apply_changes(
     queries: QuerySet, changes: Sequence[QueryChange], tables: Sequence[tuple[Task, StreamTable]], now_ms: int
 ) -> list[CommandEffects]:
-    """Moves the queries of one source and says who entered and left. O(streams x boxes of the group)."""
+    """Moves the queries of one source and says who entered and left. O(streams x boxes) at most."""
     telling = [change for change in changes if _tells(change)] if tables else []
-    old_index = _index(queries, [change.before for change in telling])
+    old = _boxes(queries, [change.before for change in telling])
     slot_of_dropped = {c.id: queries.slot_of[c.id] for c in changes if c.before and not c.after}
     queries.drop([change.id for change in changes if change.before and not change.after])
     queries.put([change.after for change in changes if change.after])
-    new_index = _index(queries, [change.after for change in telling])
+    new = _boxes(queries, [change.after for change in telling])
     slots = np.array(
         [slot_of_dropped.get(c.id, queries.slot_of.get(c.id, -1)) for c in telling], dtype=np.int32
     )
-    group = _Group(telling, slots, old_index, new_index)
+    group = _Group(telling, slots, old, new)
     effects = [group.effects(task, table, queries, now_ms) for task, table in tables]
     return [effect for effect in effects if len(effect.borders.seq)]
 
@@ -59,10 +60,18 @@ def _tells(change: QueryChange) -> bool:
     return change.before is not None and change.after is not None and change.before.on != change.after.on
 
 
-def _index(queries: QuerySet, group: Sequence[Query | None]) -> BruteForce:
-    """The boxes of the enabled queries of a group, by place in the group."""
-    index = BruteForce(len(queries.attributes))
-    owners, lows, highs = [], [], []
+class _Boxes(NamedTuple):
+    """``[lo[i], hi[i])`` of the query at the place ``owners[i]`` of a group."""
+
+    owners: Slots
+    lo: Bounds
+    hi: Bounds
+
+
+def _boxes(queries: QuerySet, group: Sequence[Query | None]) -> _Boxes:
+    """The boxes of the enabled queries of a group."""
+    dims = len(queries.attributes)
+    owners, lows, highs = [np.empty(0, np.int32)], [np.empty((0, dims))], [np.empty((0, dims))]
     for place, query in enumerate(group):
         region = _active_region(query)
         if region is not None:
@@ -70,20 +79,16 @@ def _index(queries: QuerySet, group: Sequence[Query | None]) -> BruteForce:
             owners.append(np.full(len(lo), place, dtype=np.int32))
             lows.append(lo)
             highs.append(hi)
-    if owners:
-        index.insert(np.concatenate(owners), np.concatenate(lows), np.concatenate(highs))
-    return index
+    return _Boxes(np.concatenate(owners), np.concatenate(lows), np.concatenate(highs))
 
 
 class _Group:
     """A group of changes as columns over their places in the group."""
 
-    def __init__(
-        self, changes: Sequence[QueryChange], slots: Slots, old_index: BruteForce, new_index: BruteForce
-    ) -> None:
+    def __init__(self, changes: Sequence[QueryChange], slots: Slots, old: _Boxes, new: _Boxes) -> None:
         self.slots = slots
-        self.old_index = old_index
-        self.new_index = new_index
+        self.old = old
+        self.new = new
         self.causes = [Cause(change.command, change.reason) for change in changes]
         regions = [(_active_region(change.before), _active_region(change.after)) for change in changes]
         self.watched0: Flags = np.array([old is not None for old, _ in regions], dtype=np.bool_)
@@ -98,12 +103,9 @@ class _Group:
         self.on1 = np.array([_bits(change.after) for change in changes], dtype=np.uint8)
 
     def effects(self, task: Task, table: StreamTable, queries: QuerySet, now_ms: int) -> CommandEffects:
-        living = table.living()
-        points = np.ascontiguousarray(table.point[living])
         streams, places, inside0, inside1 = _either(
-            self.old_index.stab(points), self.new_index.stab(points), len(self.slots)
+            table.inside(*self.old), table.inside(*self.new), len(self.slots)
         )
-        streams = living[streams]
         ignored0 = table.ignores(streams, self.slots[places])
         settled = settle(
             Transition(

@@ -31,7 +31,6 @@ from service.engine.kernels import NO_TIME
 from service.engine.queryset import IndexFactory, QuerySet, new_dictionaries
 from service.engine.state import StateLog
 from service.engine.streams import StreamTable
-from service.index.brute import inside
 from service.index.default.mixed import DefaultIndex
 from service.index.protocol import BoxIndex, Points
 from service.language import Limits
@@ -212,7 +211,7 @@ class Engine:
         return None
 
     def members(self, query_id: str) -> list[str]:
-        """Ids of the streams that are members of a query, sorted. O(streams of its source)."""
+        """Ids of the streams that are members of a query, sorted. O(streams of its source) at most."""
         query = self.catalog.queries[query_id].query
         queries = self.sets[query.source]
         if not query.enabled:
@@ -222,8 +221,7 @@ class Engine:
         names: list[str] = []
         for task, table in self.tables.items():
             if task.topic == queries.source.topic:
-                rows = table.living()
-                held = rows[inside(np.ascontiguousarray(table.point[rows]), lo, hi)].tolist()
+                held = table.inside(np.zeros(len(lo), np.int32), lo, hi).rows.tolist()
                 names += [table.names[row] for row in held if slot not in table.ignored.get(row, ())]
         return sorted(names)
 

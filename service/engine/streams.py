@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.engine.kernels import NO_TIME, UNTOUCHED
-from service.index.protocol import Points, Rows, Slots
+from service.engine.lastvalues import LastValues
+from service.index.protocol import Bounds, Hits, Points, Rows, Slots
 from service.model import MISSING
 
 
@@ -71,6 +72,7 @@ class StreamTable:
         self._free: list[int] = []
         self._given_up: list[int] = []
         self._dirty: list[Rows] = []
+        self._last_values = LastValues()
         self._grow(16)
 
     def __len__(self) -> int:
@@ -142,15 +144,21 @@ class StreamTable:
         self.touch(rows[changed])
 
     def touch(self, rows: Rows) -> None:
-        """Marks rows whose state must be saved with the next commit."""
+        """Marks rows whose state has changed: it must be saved with the next commit."""
         if len(rows):
             self._dirty.append(rows)
+            self._last_values.moved(rows)
 
     def take_dirty(self) -> Rows:
         """The rows touched since the last call, ascending, each once."""
         dirty = np.unique(np.concatenate(self._dirty)) if self._dirty else np.zeros(0, dtype=np.int32)
         self._dirty.clear()
         return dirty.astype(np.int32, copy=False)
+
+    def inside(self, owners: Slots, lo: Bounds, hi: Bounds) -> Hits:
+        """All (row, owner) of living streams whose last value is in a box ``[lo[i], hi[i])`` of the owner,
+        sorted. See ``lastvalues``."""
+        return self._last_values.inside(self.point, self.living(), owners, lo, hi)
 
     def living(self) -> Rows:
         """Rows of all living streams, ascending."""
@@ -166,6 +174,7 @@ class StreamTable:
                     new[:, column] = old[:, place]
             setattr(self, name, new)
         self.point[~self.known] = np.nan
+        self._last_values.forget()
         self.touch(self.living())
 
     def carry(self, on: bool) -> None:

@@ -180,7 +180,6 @@ class BoxStore:
         O(n), besides ``order``."""
         boxes = self.boxes
         living = np.flatnonzero(boxes.slots[: boxes.size] != REMOVED)
-        living = np.flatnonzero(boxes.slots[: boxes.size] != REMOVED)
         permutation = order(boxes.lo[living], boxes.hi[living])
         self._renumber(living if permutation is None else living[permutation])
 

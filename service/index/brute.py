@@ -13,12 +13,9 @@ Not for: a million queries.
 from __future__ import annotations
 
 import numpy as np
-from numba import types
-from numpy.typing import NDArray
 
 from service.index.answers import Collector, as_points, borders_by_stab
 from service.index.boxes import BoxStore
-from service.index.kernel import kernel, reads, writes
 from service.index.protocol import Borders, Bounds, Hits, Points, Slots
 from service.index.scan import scan
 
@@ -65,35 +62,3 @@ class BruteForce:
 
     def check(self) -> None:
         self._store.check()
-
-
-def inside(points: Points, lo: Bounds, hi: Bounds) -> NDArray[np.bool_]:
-    """Which of ``float64[m, d]`` points are in at least one of k boxes ``float64[k, d]``, as ``bool[m]``.
-
-    For one query over many points, where building an index would cost more. ValueError and TypeError as for
-    ``stab``. O(m k d), less by early exit.
-    """
-    if lo.ndim != 2 or lo.shape != hi.shape:
-        raise ValueError(f"lo and hi must have one shape (k, d), not {lo.shape} and {hi.shape}")
-    dims = lo.shape[1]
-    found = np.empty(len(points), np.bool_)
-    _inside(as_points(points, dims), as_points(lo, dims), as_points(hi, dims), found)
-    return found
-
-
-_POINTS = reads(types.float64, 2)
-
-
-@kernel(types.void(_POINTS, _POINTS, _POINTS, writes(types.boolean, 1)))
-def _inside(points, lo, hi, found):  # type: ignore[no-untyped-def]
-    """Writes ``found[row]`` for every row of ``points``."""
-    boxes, dims = lo.shape
-    for row in range(points.shape[0]):
-        found[row] = False
-        box = 0
-        while box < boxes and not found[row]:
-            j = 0
-            while j < dims and lo[box, j] <= points[row, j] and points[row, j] < hi[box, j]:
-                j += 1
-            found[row] = j == dims
-            box += 1

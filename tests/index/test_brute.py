@@ -1,44 +1,13 @@
-"""What brute force offers besides the contract: ``inside``, no attributes at all, refusals by dtype."""
+"""What brute force offers besides the contract: no attributes at all, refusals by dtype."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from service.index.brute import BruteForce, inside
-from tests.index.slow import SlowTwin, holds
-from tests.index.worlds import FLOAT_WORLD, INF, NAN, QUICK, TINY_WORLD, cubes, ends, pairs, same, slots
-
-
-@pytest.mark.parametrize("world", [TINY_WORLD, FLOAT_WORLD], ids=["tiny", "floats"])
-@pytest.mark.parametrize("dims", [1, 2, 3])
-def test_inside_is_in_at_least_one_box(world: object, dims: int) -> None:
-    assert world in (TINY_WORLD, FLOAT_WORLD)
-
-    @QUICK
-    @given(points=world.points(dims, 6), boxes=st.lists(world.box(dims), max_size=4))  # type: ignore[attr-defined]
-    def run(points: np.ndarray, boxes: list[tuple[list[float], list[float]]]) -> None:
-        lo = np.array([lo for lo, _ in boxes], np.float64).reshape(-1, dims)
-        hi = np.array([hi for _, hi in boxes], np.float64).reshape(-1, dims)
-        found = inside(points, lo, hi)
-        assert found.dtype == np.bool_
-        assert found.tolist() == [any(holds(box, point) for box in boxes) for point in points.tolist()]
-
-    run()
-
-
-def test_inside_refuses_what_does_not_fit() -> None:
-    lo, hi = cubes([(0.0, 1.0), (2.0, 3.0)], 2)
-    with pytest.raises(ValueError, match="shape"):
-        inside(ends([0.5], 3), lo, hi)
-    with pytest.raises(ValueError, match="shape"):
-        inside(ends([0.5], 2), lo, hi[:1])
-    with pytest.raises(ValueError, match="shape"):
-        inside(ends([0.5], 2), lo[0], hi[0])
-    with pytest.raises(TypeError, match="float64"):
-        inside(ends([0.5], 2).astype(np.float32), lo, hi)
+from service.index.brute import BruteForce
+from tests.index.slow import SlowTwin
+from tests.index.worlds import INF, NAN, cubes, ends, pairs, same, slots
 
 
 def test_a_source_without_attributes() -> None:

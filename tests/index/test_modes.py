@@ -16,6 +16,13 @@ FILES = (
     "test_brute.py",
     "test_cei_encoding.py",
     "test_cei_grid.py",
+    "test_default.py",
+    "test_vci_encoding.py",
+    "test_vci_kernels.py",
+    "test_vci_structures.py",
+    "test_baselines_intervals.py",
+    "test_baselines_boxes.py",
+    "test_baselines_borders.py",
     "test_contract.py",
 )
 

@@ -12,7 +12,7 @@ Not for: when levels are made (``mixed``), which parts (``chooser``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numba import types
@@ -20,13 +20,24 @@ from numpy.typing import NDArray
 
 from service.index.answers import Keys
 from service.index.default.border_lists import BorderLists
+from service.index.default.chooser import STRUCTURES, Choose
 from service.index.default.part import NEVER, Part, Sparse, joined, taken
 from service.index.default.several import Several
 from service.index.kernel import kernel, reads, writes
 from service.index.protocol import Points, Slots
 
-Choose = Callable[[Sparse, int], Sequence[Part]]
-"""Makes the parts of some boxes in an index of so many attributes; every box is in one of them."""
+
+class PartView(NamedTuple):
+    """A part, for people: its structure and why it was chosen, the attributes that its boxes constrain, how
+    many boxes it has, how many of these are removed, what it holds, what an event was predicted to cost."""
+
+    structure: str
+    reason: str
+    attributes: tuple[int, ...]
+    boxes: int
+    removed: int
+    nbytes: int
+    predicted_ns: float
 
 
 class Level:
@@ -34,7 +45,9 @@ class Level:
 
     def __init__(self, boxes: Sparse, dims: int, choose: Choose) -> None:
         self._dims = dims
-        self.parts = tuple(choose(boxes, dims))
+        choices = choose(boxes, dims)
+        self.parts: tuple[Part, ...] = tuple(STRUCTURES[one.structure](one.boxes, dims) for one in choices)
+        self._reasons = [(one.structure, one.reason, one.predicted_ns) for one in choices]
         self._by_slot = [np.argsort(part.slots, kind="stable").astype(np.int32) for part in self.parts]
         self.several = Several(boxes)
         self._lists: tuple[BorderLists, ...] | None = None
@@ -85,6 +98,21 @@ class Level:
         for part, lists in zip(self.parts, self.borders, strict=True):
             found += lists.search(before, after, part.removed_at, version, most, far, out[found:])
         return found
+
+    def views(self) -> list[PartView]:
+        """Its parts as they are. O(size)."""
+        return [
+            PartView(
+                structure=structure,
+                reason=reason,
+                attributes=tuple(np.unique(part.boxes().attributes).tolist()),
+                boxes=len(part.slots),
+                removed=int((part.removed_at < NEVER).sum()),
+                nbytes=part.nbytes,
+                predicted_ns=predicted_ns,
+            )
+            for part, (structure, reason, predicted_ns) in zip(self.parts, self._reasons, strict=True)
+        ]
 
     def check(self) -> None:
         """Asserts every invariant. O(size)."""

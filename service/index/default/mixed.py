@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from service.index.answers import Collector, Keys, as_points, difference
 from service.index.boxes import REMOVED, Boxes, BoxStore, LiveSlots
-from service.index.default.chooser import chosen_parts
-from service.index.default.level import Choose, Level
+from service.index.default.chooser import Choose, Shape, chosen, scan_ns
+from service.index.default.level import Level, PartView
 from service.index.default.part import NEVER, Sparse, joined, sparse
 from service.index.default.segment import meets
 from service.index.protocol import Borders, Bounds, Hits, Points, Slots
@@ -74,7 +74,7 @@ class DefaultIndex:
     """
 
     def __init__(
-        self, dims: int, *, aside: bool = False, delta: int = _DELTA, choose: Choose = chosen_parts
+        self, dims: int, *, aside: bool = False, delta: int = _DELTA, choose: Choose = chosen
     ) -> None:
         self.dims = dims
         self._aside = aside
@@ -275,6 +275,25 @@ class DefaultIndex:
             pairs |= _met(Level(boxes, self.dims, self._choose), before, after, 0)
         found = np.array(sorted(pairs), np.int32).reshape(-1, 2)
         return Hits(np.ascontiguousarray(found[:, 0]), np.ascontiguousarray(found[:, 1]))
+
+    def views(self) -> list[PartView]:
+        """What the index is made of, largest level first, the delta last; for people. O(n)."""
+        _, delta, free, levels = self._snapshot
+        views = [view for level in levels for view in level.views()]
+        if len(free):
+            views.append(PartView("free", "no constraint", (), len(free), 0, free.nbytes, 0.0))
+        removed = int((delta.slots[: delta.size] == REMOVED).sum())
+        shape = Shape(delta.size, self.dims, 0.0, 0.0)
+        waiting = PartView(
+            "delta",
+            "not filed yet",
+            tuple(range(self.dims)),
+            delta.size,
+            removed,
+            delta.nbytes,
+            scan_ns(shape),
+        )
+        return [*views, waiting]
 
     def check(self) -> None:
         version, delta, free, levels = self._snapshot
