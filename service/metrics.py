@@ -45,6 +45,7 @@ class Metrics:
     def __init__(self) -> None:
         self._lock = Lock()
         self._living: dict[tuple[str, int], tuple[str, int]] = {}
+        self._structures: dict[str, set[str]] = {}
         self._registry = registry = CollectorRegistry()
         source = ["source"]
         self._events = Counter("rangewatch_events", "Events taken from the log.", source, registry=registry)
@@ -86,6 +87,15 @@ class Metrics:
         )
         self._queries = Gauge(
             "rangewatch_queries", "Registered queries, by state.", ["source", "state"], registry=registry
+        )
+        self._index_boxes = Gauge(
+            "rangewatch_index_boxes",
+            "Boxes in the indexes of a source, by structure.",
+            ["source", "structure"],
+            registry=registry,
+        )
+        self._index_bytes = Gauge(
+            "rangewatch_index_bytes", "Memory held by the indexes of a source.", source, registry=registry
         )
         self._streams = Gauge("rangewatch_streams", "Living streams.", source, registry=registry)
         self._lag = Gauge(
@@ -151,6 +161,15 @@ class Metrics:
     def commit(self, seconds: float) -> None:
         self._commits.inc()
         self._commit_seconds.observe(seconds)
+
+    def index(self, source: str, *, boxes: Mapping[str, int], nbytes: int) -> None:
+        """Sets what the indexes of a source are made of, boxes by structure."""
+        with self._lock:
+            known = self._structures.setdefault(source, set())
+            known.update(boxes)
+            for structure in known:
+                self._index_boxes.labels(source, structure).set(boxes.get(structure, 0))
+            self._index_bytes.labels(source).set(nbytes)
 
     def queries(self, source: str, **by_state: int) -> None:
         """Sets how many queries a source has now, by state."""

@@ -15,12 +15,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
-from functools import partial
 from typing import NamedTuple, TypeVar
 
 from service.engine.commands import Command, Outcome
 from service.engine.engine import Engine, EngineLimits
-from service.index.default.mixed import DefaultIndex
+from service.indexing import index_factory, read_overrides
 from service.language import Limits
 from service.log.port import Log, LogFenced, LogUnavailable, Message, Output, Record
 from service.metrics import Metrics
@@ -34,7 +33,7 @@ T = TypeVar("T")
 
 IDLE_POLL_S = 0.25
 RETRY_S = 0.5
-LAG_EVERY_S = 5.0
+MEASURE_EVERY_S = 5.0
 
 
 class Busy(Exception):
@@ -88,11 +87,10 @@ class Runtime:
         self.failure: BaseException | None = None
         limits = Limits(disjuncts=settings.max_disjuncts)
         engine_limits = EngineLimits(settings.max_streams, settings.max_ids_per_record, settings.max_queries)
+        make_index = index_factory(read_overrides(settings.index))
         self._worker = Worker(
             log,
-            lambda: Engine(
-                limits=limits, engine_limits=engine_limits, make_index=partial(DefaultIndex, aside=True)
-            ),
+            lambda: Engine(limits=limits, engine_limits=engine_limits, make_index=make_index),
             metrics,
             clock=clock,
             max_message_bytes=settings.max_message_bytes,
@@ -242,7 +240,7 @@ class Runtime:
                 self._worker.close()
 
     def _turn(self) -> None:
-        lag_at = time.monotonic()
+        measure_at = time.monotonic()
         while not self._stopping.is_set():
             try:
                 busy = not self._queue.empty()
@@ -250,9 +248,9 @@ class Runtime:
                 if not self._ready.is_set() and self._worker.ready:
                     self._ready.set()
                     self._metrics.ready(True)
-                if time.monotonic() >= lag_at:
-                    self._worker.measure_lag()
-                    lag_at = time.monotonic() + LAG_EVERY_S
+                if time.monotonic() >= measure_at:
+                    self._worker.measure()
+                    measure_at = time.monotonic() + MEASURE_EVERY_S
             except LogUnavailable as away:
                 self._pause(away)
 

@@ -23,6 +23,8 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from service.indexing import read_overrides
+
 PREFIX = "RANGEWATCH_"
 
 Count = Annotated[int, Field(ge=1)]
@@ -70,6 +72,12 @@ class Settings(BaseSettings):
     max_streams: Count = Field(10_000_000, description="living streams of a partition; new ones are refused")
     max_queries: Count = Field(1_000_000, description="registered queries; more are refused")
     max_disjuncts: Count = Field(1_000, description="boxes that one query may come to")
+    index: str = Field(
+        "auto",
+        description="how queries are indexed: auto, or scan, bitmaps; of one source NAME=...; of those of its"
+        " queries that constrain just these attributes NAME:X+Y=...; several by comma",
+    )
+
     queue_size: Count = Field(1_000, description="requests that may wait for the owner thread; then 503")
 
     stop_timeout_s: Seconds = Field(30.0, description="time to finish the step at hand when stopping")
@@ -80,6 +88,12 @@ class Settings(BaseSettings):
         kind, _, place = value.partition(":")
         if kind not in ("sqlite", "kafka") or not place:
             raise ValueError("must be sqlite:FILE or kafka:HOST:PORT,...")
+        return value
+
+    @field_validator("index")
+    @classmethod
+    def _known_index(cls, value: str) -> str:
+        read_overrides(value)
         return value
 
     @property

@@ -498,8 +498,15 @@ class Worker:
             active = queries.active
             self._metrics.queries(name, active=active, disabled=len(queries.slot_of) - active)
 
-    def measure_lag(self) -> None:
-        """Sets the lag of every partition; a round trip to the log."""
+    def measure(self) -> None:
+        """Sets what is looked at now and then: the lag of every partition, a round trip to the log, and what
+        the indexes are made of."""
+        for name in self.engine.sets:
+            parts = [part for parts in self.engine.index_views(name).values() for part in parts]
+            boxes: Counter[str] = Counter()
+            for part in parts:
+                boxes[part.structure] += part.boxes - part.removed
+            self._metrics.index(name, boxes=boxes, nbytes=sum(part.nbytes for part in parts))
         partitions = [TopicPartition(*task) for task in self.positions]
         for partition, end in self._log.end_offsets(partitions).items():
             self._metrics.lag(partition.topic, partition.partition, end - self.positions[Task(*partition)])

@@ -75,6 +75,24 @@ class SourceList(Shape):
     sources: list[SourceView]
 
 
+class IndexPart(Shape):
+    """A part of an index. ``predicted_ns``: what an event was predicted to cost in it, in a large batch."""
+
+    structure: str
+    reason: str
+    attributes: list[str]
+    boxes: int
+    removed: int
+    bytes: int
+    predicted_ns: float | None
+
+
+class IndexView(Shape):
+    source: str
+    matching: list[IndexPart]
+    quiet: list[IndexPart]
+
+
 class Why(Shape):
     """Where and why something was refused."""
 

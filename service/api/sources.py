@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Request, Response
 
 from service.api.bodies import json_answer, read_message
@@ -11,13 +13,15 @@ from service.api.shapes import (
     SOURCE_EXAMPLE,
     SOURCE_SCHEMA,
     ChangedSource,
+    IndexView,
     SourceList,
     SourceView,
     answer,
     json_body,
 )
-from service.api.views import active_from, source_view
+from service.api.views import active_from, index_view, source_view
 from service.engine.commands import PutSource
+from service.engine.engine import Engine
 from service.language import load_json
 from service.model import Source
 
@@ -35,6 +39,30 @@ _VIEW = {
     "late": "no_border",
     "stream_ttl": None,
     "stale_after": None,
+}
+_INDEX_VIEW = {
+    "source": "ais",
+    "matching": [
+        {
+            "structure": "kd",
+            "reason": "100000 boxes, about 10.0 around a point: kd 160 ns (bitmaps 350, scan 25020)",
+            "attributes": ["lat", "lon"],
+            "boxes": 100000,
+            "removed": 12,
+            "bytes": 9600000,
+            "predicted_ns": 160.0,
+        },
+        {
+            "structure": "delta",
+            "reason": "not filed yet",
+            "attributes": ["lat", "lon"],
+            "boxes": 3,
+            "removed": 0,
+            "bytes": 4096,
+            "predicted_ns": 21.0,
+        },
+    ],
+    "quiet": [],
 }
 _CHANGED = {
     **_VIEW,
@@ -75,6 +103,27 @@ async def get_source(name: str, service: LiveService) -> Response:
         missing = unknown_source(name)
         raise ProblemError(404, missing.reason, "name", missing.detail)
     return json_answer(source_view(source))
+
+
+@router.get(
+    "/{name}/index",
+    summary="How the queries of a source are indexed",
+    response_model=None,
+    responses={200: answer(IndexView, "The parts of its indexes.", _INDEX_VIEW), **documented(404, 503)},
+)
+async def get_index(name: str, service: LiveService) -> Response:
+    """The structures that hold the queries, why each was chosen, and what an event was predicted to cost in
+    it. ``matching`` has the queries with ``match`` in their ``on``, ``quiet`` the others."""
+
+    def look(engine: Engine) -> dict[str, Any] | None:
+        source = engine.catalog.sources.get(name)
+        return None if source is None else index_view(source, engine.index_views(name))
+
+    view = await service.ask(look)
+    if view is None:
+        missing = unknown_source(name)
+        raise ProblemError(404, missing.reason, "name", missing.detail)
+    return json_answer(view)
 
 
 @router.get(

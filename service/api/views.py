@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import isnan
 from typing import Any
 
 from service.engine.catalog import Quarantined
 from service.engine.commands import Outcome, Registered
+from service.index.default.level import PartView
 from service.language import print_region, query_body, source_body
 from service.model import Refusal, Source
 
 
 def source_view(source: Source) -> dict[str, Any]:
     return {"name": source.name, **source_body(source)}
+
+
+def index_view(source: Source, indexes: Mapping[str, Sequence[PartView]]) -> dict[str, Any]:
+    names = tuple(source.attributes)
+    return {
+        "source": source.name,
+        **{
+            index: [
+                {
+                    "structure": part.structure,
+                    "reason": part.reason,
+                    "attributes": [names[attribute] for attribute in part.attributes],
+                    "boxes": part.boxes,
+                    "removed": part.removed,
+                    "bytes": part.nbytes,
+                    "predicted_ns": None if isnan(part.predicted_ns) else round(part.predicted_ns, 1),
+                }
+                for part in parts
+            ]
+            for index, parts in indexes.items()
+        },
+    }
 
 
 def query_view(registered: Registered) -> dict[str, Any]:

@@ -28,9 +28,10 @@ from service.engine.changes import apply_changes
 from service.engine.effects import Batch, CommandEffects, EventEffects, Task
 from service.engine.events import apply_events
 from service.engine.kernels import NO_TIME
-from service.engine.queryset import IndexFactory, QuerySet, new_dictionaries
+from service.engine.queryset import IndexFactory, QuerySet, default_index, new_dictionaries
 from service.engine.state import StateLog
 from service.engine.streams import StreamTable
+from service.index.default.level import PartView
 from service.index.default.mixed import DefaultIndex
 from service.index.protocol import BoxIndex, Points
 from service.language import Limits
@@ -73,7 +74,7 @@ class Engine:
         *,
         limits: Limits | None = None,
         engine_limits: EngineLimits | None = None,
-        make_index: IndexFactory = DefaultIndex,
+        make_index: IndexFactory = default_index,
         make_state_log: Callable[[], StateLog] = StateLog,
     ) -> None:
         self.limits = engine_limits or EngineLimits()
@@ -189,6 +190,12 @@ class Engine:
                     table.carry(after.missing is Missing.CARRY)
 
     # ---- answers
+
+    def index_views(self, source: str) -> dict[str, list[PartView]]:
+        """What the two indexes of a source are made of: of the queries that match, and of the others."""
+        queries = self.sets[source]
+        indexes = {"matching": queries.matching, "quiet": queries.quiet}
+        return {name: one.views() for name, one in indexes.items() if isinstance(one, DefaultIndex)}
 
     def stream(self, source: str, stream_id: str) -> StreamView | None:
         """One stream, or None. O(one stab)."""

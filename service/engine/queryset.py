@@ -18,12 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.engine.categories import Dictionary
+from service.index.default.mixed import DefaultIndex
 from service.index.protocol import Bounds, BoxIndex, Hits, Points, Slots
 from service.model import AttributeType, Initial, Interval, Kind, Query, Region, Source
 
 KIND_BIT: Mapping[Kind, int] = {Kind.MATCH: 1, Kind.ENTER: 2, Kind.LEAVE: 4, Kind.CROSS: 8}
 
-IndexFactory = Callable[[int], BoxIndex]
+IndexFactory = Callable[[Source], BoxIndex]
+"""Makes an empty index for the queries of a source."""
 
 
 class QuerySet:
@@ -135,8 +137,7 @@ class QuerySet:
         return Hits(rows[order], slots[order])
 
     def _new_indexes(self) -> tuple[BoxIndex, BoxIndex]:
-        dims = len(self.attributes)
-        return self._make_index(dims), self._make_index(dims)
+        return self._make_index(self.source), self._make_index(self.source)
 
     def _by_index(self, slots: Sequence[int]) -> list[tuple[BoxIndex, list[int]]]:
         """The enabled ones of some slots, by the index that they belong to."""
@@ -202,3 +203,7 @@ def new_dictionaries(source: Source, old: Mapping[str, Dictionary] | None = None
         for name, kind in source.attributes.items()
         if kind is AttributeType.CATEGORY
     }
+
+
+def default_index(source: Source) -> BoxIndex:
+    return DefaultIndex(len(source.attributes))

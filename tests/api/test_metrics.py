@@ -24,6 +24,8 @@ NAMES = {
     "rangewatch_commands": "counter",
     "rangewatch_commits": "counter",
     "rangewatch_queries": "gauge",
+    "rangewatch_index_boxes": "gauge",
+    "rangewatch_index_bytes": "gauge",
     "rangewatch_streams": "gauge",
     "rangewatch_consumer_lag_events": "gauge",
     "rangewatch_ready": "gauge",
@@ -92,6 +94,16 @@ def test_streams_are_summed_over_partitions_and_lost_ones_are_forgotten() -> Non
     found = metrics.text().decode()
     assert samples(found, "s")["rangewatch_streams"] == 3
     assert samples(found)["rangewatch_consumer_lag_events"] == 0
+
+
+def test_a_structure_that_is_no_longer_used_has_no_boxes() -> None:
+    metrics = Metrics()
+    metrics.index("s", boxes={"delta": 3}, nbytes=10)
+    metrics.index("s", boxes={"scan": 5}, nbytes=20)
+    found = metrics.text().decode()
+    assert 'rangewatch_index_boxes{source="s",structure="delta"} 0.0' in found
+    assert 'rangewatch_index_boxes{source="s",structure="scan"} 5.0' in found
+    assert 'rangewatch_index_bytes{source="s"} 20.0' in found
 
 
 def test_enters_and_leaves_are_told_apart() -> None:

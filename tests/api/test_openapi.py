@@ -34,6 +34,7 @@ def examples(content: dict[str, Any]) -> list[Any]:
 ANSWERS = {
     ("PUT", "/v1/sources/{name}"): {200, 201, 400, 409, 413, 422, 503},
     ("GET", "/v1/sources/{name}"): {200, 404, 503},
+    ("GET", "/v1/sources/{name}/index"): {200, 404, 503},
     ("GET", "/v1/sources"): {200, 503},
     ("POST", "/v1/queries:bulk"): {200, 400, 409, 413, 422, 503},
     ("GET", "/v1/queries:export"): {200, 422, 503},

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import httpx
 import pytest
 
@@ -49,6 +51,24 @@ def test_a_topic_has_one_source(client: httpx.Client, source: OwnSource) -> None
     body = {"attributes": ATTRIBUTES, "topic": f"events.{source.name}"}
     refused = client.put("/v1/sources/thief", json=body)
     assert (refused.status_code, refused.json()["field"]) == (409, "topic")
+
+
+def test_how_queries_are_indexed_is_shown_with_the_reason(client: httpx.Client, source: OwnSource) -> None:
+    body = "".join(
+        json.dumps({"id": source.id(f"q{n}"), "source": source.name, "where": f"x > {n}", "on": ["match"]})
+        + "\n"
+        for n in range(2_000)
+    )
+    client.post("/v1/queries:bulk", content=body).raise_for_status()
+    source.register("quiet", "y > 0", on=["enter", "leave"])
+    view = client.get(f"/v1/sources/{source.name}/index").json()
+    assert view["source"] == source.name
+    filed = [part for part in view["matching"] if part["structure"] != "delta"]
+    assert filed and all(part["attributes"] == ["x"] and "boxes" in part["reason"] for part in filed)
+    assert sum(part["boxes"] - part["removed"] for part in view["matching"]) == 2_000
+    assert [(part["structure"], part["boxes"]) for part in view["quiet"]] == [("delta", 1)]
+    gone = client.get("/v1/sources/none/index")
+    assert (gone.status_code, gone.json()["reason"]) == (404, "unknown_source")
 
 
 @pytest.mark.parametrize(

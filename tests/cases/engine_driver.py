@@ -148,7 +148,7 @@ class EngineDriver:
         return Engine(
             engine_limits=self._limits,
             make_state_log=self._make_state_log,
-            make_index=lambda dims: DefaultIndex(dims, delta=2),
+            make_index=lambda source: DefaultIndex(len(source.attributes), delta=2),
         )
 
     def _task(self, source: str) -> Task:

@@ -22,15 +22,18 @@ from numpy.typing import NDArray
 
 from service.index.default.part import Part, Sparse, dense, taken
 from service.index.default.scan_part import ScanPart
+from service.index.default.windows import Windows
 
 _SAMPLE_BOXES = 2048
 _SAMPLE_POINTS = 256
+_LEAST_APART = 256
+"""Boxes of one signature that are worth a part of their own: a further part costs about as much as these."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the model knows of some boxes: their number, the attributes that all of them constrain (of mixed
-    ones: the mean number), how many hold a typical point, and how many the most telling attribute leaves."""
+    """What the model knows of some boxes: their number, how many attributes each constrains (of mixed ones:
+    the mean), how many hold a typical point, and how many the most telling attribute leaves."""
 
     boxes: int
     attributes: float
@@ -39,9 +42,19 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
+class Structure:
+    """A kind of part. ``fits``: whether it holds boxes of one signature of so many attributes, ``mixed``:
+    whether of any; ``ns``: what the model says an event costs, in a batch of 1,000."""
+
+    make: Callable[[Sparse, int], Part]
+    fits: Callable[[int], bool]
+    mixed: bool
+    ns: Callable[[Shape], float]
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
-    """A structure for some boxes. ``predicted_ns`` is the model's cost of an event in a batch of 1,000;
-    ``reason`` says why, for people."""
+    """A structure for some boxes. ``predicted_ns``: as ``Structure.ns``. ``reason`` says why, for people."""
 
     structure: str
     boxes: Sparse
@@ -58,24 +71,66 @@ def scan_ns(shape: Shape) -> float:
     return 20 + 0.25 * shape.boxes
 
 
-STRUCTURES: Mapping[str, Callable[[Sparse, int], Part]] = {"scan": ScanPart.of}
+def windows_ns(shape: Shape) -> float:
+    """The window, and about twice what is found in it."""
+    return 40 + 2.5 * shape.hits
 
 
-def chosen(boxes: Sparse, dims: int) -> Sequence[Choice]:
-    """The choices of the model. O(n) and samples."""
+STRUCTURES: Mapping[str, Structure] = {
+    "scan": Structure(ScanPart.of, lambda attributes: True, True, scan_ns),
+    "windows": Structure(Windows.of, lambda attributes: attributes == 1, False, windows_ns),
+}
+
+
+def chosen(boxes: Sparse, dims: int, asked: Mapping[frozenset[int], str] | None = None) -> Sequence[Choice]:
+    """The choices of the model, but for signatures that a structure is ``asked`` for. O(c log n)."""
+    asked = asked or {}
+    number, firsts = signatures(boxes)
+    counts = np.bincount(number, minlength=len(firsts))
+    apart: list[Choice] = []
+    together = np.zeros(len(firsts), np.bool_)
+    for one, first in enumerate(firsts.tolist()):
+        attributes = boxes.attributes[boxes.starts[first] : boxes.starts[first + 1]].tolist()
+        wanted = asked.get(frozenset(attributes))
+        together[one] = wanted is None and counts[one] < _LEAST_APART
+        if together[one]:
+            continue
+        own = boxes if len(firsts) == 1 else taken(boxes, np.flatnonzero(number == one))
+        choice = _asked(wanted, own) if wanted else _cheapest(own, dims, len(attributes))
+        # What goes to a structure for any mixture had better go there at once.
+        together[one] = wanted is None and STRUCTURES[choice.structure].mixed
+        if not together[one]:
+            apart.append(choice)
+    if together.any():
+        rest = boxes if together.all() else taken(boxes, np.flatnonzero(together[number]))
+        apart.append(_cheapest(rest, dims, None))
+    return apart
+
+
+def _asked(structure: str, boxes: Sparse) -> Choice:
+    return Choice(structure, boxes, float("nan"), "asked for")
+
+
+def _cheapest(boxes: Sparse, dims: int, attributes: int | None) -> Choice:
+    """The cheapest of those that hold the boxes, of one signature of so many attributes, or of any (None)."""
     shape = shape_of(boxes, dims)
-    return [Choice("scan", boxes, scan_ns(shape), f"{shape.boxes} boxes")]
+    costs = {
+        name: structure.ns(shape)
+        for name, structure in STRUCTURES.items()
+        if (structure.mixed if attributes is None else structure.fits(attributes))
+    }
+    name = min(costs, key=lambda name: costs[name])
+    others = ", ".join(f"{other} {ns:.0f}" for other, ns in sorted(costs.items()) if other != name)
+    reason = f"{shape.boxes} boxes, about {shape.hits:.1f} around a point: {name} {costs[name]:.0f} ns"
+    return Choice(name, boxes, costs[name], reason + (f" ({others})" if others else ""))
 
 
 def only(structure: str) -> Choose:
-    """Chooses one structure for all boxes. ValueError on an unknown one."""
-    if structure not in STRUCTURES:
-        raise ValueError(f"there is no structure {structure!r}, only {', '.join(sorted(STRUCTURES))}")
-
-    def choose(boxes: Sparse, dims: int) -> Sequence[Choice]:
-        return [Choice(structure, boxes, float("nan"), "asked for")]
-
-    return choose
+    """Chooses one structure for all boxes. ValueError unless there is one that holds any mixture."""
+    fitting = sorted(name for name, one in STRUCTURES.items() if one.mixed)
+    if structure not in fitting:
+        raise ValueError(f"{structure!r} is no structure for any boxes; these are: {', '.join(fitting)}")
+    return lambda boxes, dims: [_asked(structure, boxes)]
 
 
 def shape_of(boxes: Sparse, dims: int) -> Shape:

@@ -46,8 +46,14 @@ class Level:
     def __init__(self, boxes: Sparse, dims: int, choose: Choose) -> None:
         self._dims = dims
         choices = choose(boxes, dims)
-        self.parts: tuple[Part, ...] = tuple(STRUCTURES[one.structure](one.boxes, dims) for one in choices)
+        self.parts: tuple[Part, ...] = tuple(
+            STRUCTURES[one.structure].make(one.boxes, dims) for one in choices
+        )
         self._reasons = [(one.structure, one.reason, one.predicted_ns) for one in choices]
+        self._attributes = [
+            tuple(np.flatnonzero(np.bincount(one.boxes.attributes, minlength=dims)).tolist())
+            for one in choices
+        ]
         self._by_slot = [np.argsort(part.slots, kind="stable").astype(np.int32) for part in self.parts]
         self.several = Several(boxes)
         self._lists: tuple[BorderLists, ...] | None = None
@@ -105,13 +111,15 @@ class Level:
             PartView(
                 structure=structure,
                 reason=reason,
-                attributes=tuple(np.unique(part.boxes().attributes).tolist()),
+                attributes=attributes,
                 boxes=len(part.slots),
                 removed=int((part.removed_at < NEVER).sum()),
                 nbytes=part.nbytes,
                 predicted_ns=predicted_ns,
             )
-            for part, (structure, reason, predicted_ns) in zip(self.parts, self._reasons, strict=True)
+            for part, attributes, (structure, reason, predicted_ns) in zip(
+                self.parts, self._attributes, self._reasons, strict=True
+            )
         ]
 
     def check(self) -> None:
