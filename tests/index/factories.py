@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from service.index.brute import BruteForce
 from service.index.interval.cei import CEI
-from tests.index import factories_baselines, factories_default, factories_vci
+from tests.index import factories_baselines, factories_default, factories_vci, factories_vcr
 from tests.index.slow import SlowTwin
 from tests.index.worlds import Factory
 
@@ -26,5 +26,6 @@ FACTORIES = (
     Factory("cei-unit-intervals", 1, lambda: CEI(segment_length=1, step=3.0, tail_limit=2)),
     *factories_default.FACTORIES,
     *factories_vci.FACTORIES,
+    *factories_vcr.FACTORIES,
     *factories_baselines.FACTORIES,
 )

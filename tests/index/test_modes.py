@@ -23,6 +23,8 @@ FILES = (
     "test_baselines_intervals.py",
     "test_baselines_boxes.py",
     "test_baselines_borders.py",
+    "test_vcr.py",
+    "test_vcr_encoding.py",
     "test_contract.py",
 )
 
