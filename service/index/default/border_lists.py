@@ -26,15 +26,16 @@ from service.index.default.part import Sparse
 from service.index.kernel import kernel, reads, writes
 from service.index.protocol import Points
 
-_STRIDE = 64
-"""Every so many values one is in the small array that is searched first."""
+_BORDERS_A_CELL = 4
 
 
 class BorderLists:
-    """The sorted borders of n boxes with c constraints in ``dims`` attributes: about 24 c bytes.
+    """The sorted borders of n boxes with c constraints in ``dims`` attributes: about 27 c bytes.
 
     Attribute a has the values ``values[first[a]:first[a + 1]]``, rising; ``owners`` says of which box each is
-    an end (``box << 1``, plus 1 for an upper end). Built in O(c log c).
+    an end (``box << 1``, plus 1 for an upper end). A grid of equal cells, which is monotone in the value,
+    shortens the search and decides nothing: cell i of attribute a is ``grid[a] = (origin, scale)`` and begins
+    at the rank ``cells[first_cell[a] + i]``. Built in O(c log c).
     """
 
     def __init__(self, boxes: Sparse, dims: int) -> None:
@@ -47,12 +48,34 @@ class BorderLists:
         order = np.lexsort((owners, values, attributes))
         self._values, self._owners = values[order], owners[order]
         self._first = np.searchsorted(attributes[order], np.arange(dims + 1)).astype(np.int64)
-        self._tops = np.ascontiguousarray(self._values[::_STRIDE])
+        self._grid, self._first_cell, self._cells = _celled(self._values, self._first)
+        widths = np.diff(boxes.starts)
+        alike = len(boxes) > 0 and (widths == widths[0]).all()
+        by_box = boxes.attributes.reshape(len(boxes), -1) if alike else boxes.attributes
+        # All of one signature: where a box begins, and what it constrains, need not be looked up.
+        self._width = int(widths[0]) if alike and (by_box == by_box[0]).all() else 0
 
     @property
     def nbytes(self) -> int:
         """Without the boxes, which belong to the part."""
-        return self._values.nbytes + self._owners.nbytes + self._tops.nbytes
+        return self._values.nbytes + self._owners.nbytes + self._cells.nbytes
+
+    def _lists(self) -> tuple[object, ...]:
+        """What both kernels take of it."""
+        boxes = self._boxes
+        return (
+            boxes.starts,
+            boxes.attributes,
+            self._width,
+            boxes.lo,
+            boxes.hi,
+            self._values,
+            self._owners,
+            self._first,
+            self._grid,
+            self._first_cell,
+            self._cells,
+        )
 
     def search(
         self,
@@ -75,14 +98,7 @@ class BorderLists:
             before,
             after,
             self._boxes.slots,
-            self._boxes.starts,
-            self._boxes.attributes,
-            self._boxes.lo,
-            self._boxes.hi,
-            self._values,
-            self._owners,
-            self._first,
-            self._tops,
+            *self._lists(),
             removed_at,
             version,
             most,
@@ -109,14 +125,7 @@ class BorderLists:
         found: int = _met(
             before,
             after,
-            self._boxes.starts,
-            self._boxes.attributes,
-            self._boxes.lo,
-            self._boxes.hi,
-            self._values,
-            self._owners,
-            self._first,
-            self._tops,
+            *self._lists(),
             removed_at,
             version,
             out,
@@ -137,38 +146,102 @@ class BorderLists:
         attributes = np.repeat(np.arange(len(self._first) - 1), np.diff(self._first))
         listed = list(zip(attributes.tolist(), self._values.tolist(), self._owners.tolist(), strict=True))
         assert listed == sorted(expected)
-        assert np.array_equal(self._tops, self._values[::_STRIDE])
+        for a in range(len(self._first) - 1):
+            for x in self._values[self._first[a] : self._first[a + 1]].tolist():
+                rank = _rank(self._values, *self._lists()[7:], a, x)
+                expected_rank = self._first[a] + np.searchsorted(
+                    self._values[self._first[a] : self._first[a + 1]], x, "right"
+                )
+                assert rank == expected_rank
+
+
+def _celled(
+    values: NDArray[np.float64], first: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int32]]:
+    """The grids over the sorted values of each attribute: see ``BorderLists``. O(values)."""
+    dims = len(first) - 1
+    grid, first_cell = np.zeros((dims, 2)), np.zeros(dims + 1, np.int64)
+    cells: list[NDArray[np.int32]] = []
+    for a in range(dims):
+        own = values[first[a] : first[a + 1]]
+        count = max(1, len(own) // _BORDERS_A_CELL)
+        if len(own):
+            # Between the outermost 1/256: one stray border must not stretch the cells.
+            low, high = own[len(own) // 256], own[-1 - len(own) // 256]
+            width = high / count - low / count  # divided first: the difference may be infinite
+            scale = 1 / width if width > 1e-300 else 0.0
+            grid[a] = low, scale
+        number = np.empty(len(own), np.int32)
+        _cells_of(own, grid[a, 0], grid[a, 1], count, number)
+        starts = np.searchsorted(number, np.arange(count + 1)).astype(np.int32)
+        cells.append(starts)
+        first_cell[a + 1] = first_cell[a] + len(starts)
+    return grid, first_cell, np.concatenate([*cells, np.empty(0, np.int32)])
 
 
 _FLOATS = reads(types.float64, 1)
+_RANKS = (
+    reads(types.int64, 1),
+    reads(types.float64, 2),
+    reads(types.int64, 1),
+    reads(types.int32, 1),
+)
 _LISTS = (
     reads(types.int64, 1),
     reads(types.uint8, 1),
+    types.int64,
     _FLOATS,
     _FLOATS,
     _FLOATS,
     reads(types.int32, 1),
-    reads(types.int64, 1),
-    _FLOATS,
+    *_RANKS,
     reads(types.int32, 1),
     types.int64,
 )
 _POINTS = reads(types.float64, 2)
 
 
-@kernel(types.int64(_FLOATS, _FLOATS, types.int64, types.int64, types.float64))
-def _rank(values, tops, start, stop, x):  # type: ignore[no-untyped-def]
-    """The place of the first of ``values[start:stop]`` above x; they are rising. ``tops`` is every 64th."""
-    low, high = (start + 63) // 64, (stop + 63) // 64
+@kernel(types.int64(types.float64, types.float64, types.float64, types.int64))
+def _cell(x, origin, scale, cells):  # type: ignore[no-untyped-def]
+    """The cell of x, 0 to ``cells - 1``: monotone in x, whatever is rounded."""
+    place = (x - origin) * scale
+    if not place > 0:  # or inf - inf
+        return 0
+    return np.int64(min(place, cells - 1))
+
+
+@kernel(types.void(_FLOATS, types.float64, types.float64, types.int64, writes(types.int32, 1)))
+def _cells_of(values, origin, scale, cells, out):  # type: ignore[no-untyped-def]
+    """Writes the cell of each value."""
+    for i in range(len(values)):
+        out[i] = _cell(values[i], origin, scale, cells)
+
+
+@kernel(types.int64(_FLOATS, *_RANKS, types.int64, types.float64))
+def _rank(values, first, grid, first_cell, cells, a, x):  # type: ignore[no-untyped-def]
+    """The place of the first border of attribute a above x: all values in earlier cells are at most x."""
+    begin = first_cell[a]
+    cell = begin + _cell(x, grid[a, 0], grid[a, 1], first_cell[a + 1] - begin - 1)
+    low, high = first[a] + cells[cell], first[a] + cells[cell + 1]
     while low < high:
         middle = (low + high) >> 1
-        if tops[middle] <= x:
+        if values[middle] <= x:
             low = middle + 1
         else:
             high = middle
-    # The first top above x bounds the answer from above, the one before it from below.
-    high = min(low * 64, stop)
-    low = max((low - 1) * 64, start)
+    return low
+
+
+@kernel(types.int64(_FLOATS, types.int64, types.int64, types.float64))
+def _gallop(values, low, stop, x):  # type: ignore[no-untyped-def]
+    """The place of the first of ``values[low:stop]`` above x, for one that is likely to be near."""
+    step = 1
+    high = low
+    while high < stop and values[high] <= x:
+        low = high + 1
+        high += step
+        step *= 2
+    high = min(high, stop)
     while low < high:
         middle = (low + high) >> 1
         if values[middle] <= x:
@@ -190,8 +263,8 @@ def _rank(values, tops, start, stop, x):  # type: ignore[no-untyped-def]
     )
 )
 def _search(  # type: ignore[no-untyped-def]
-    before, after, slots, starts, attributes, lo, hi, values, owners, first, tops, removed_at, version, most,
-    far, out,
+    before, after, slots, starts, attributes, width, lo, hi, values, owners, first, grid, first_cell, cells,
+    removed_at, version, most, far, out,
 ):  # fmt: skip
     """See ``BorderLists.search``."""
     dims = before.shape[1]
@@ -206,21 +279,22 @@ def _search(  # type: ignore[no-untyped-def]
             b, c = before[row, a], after[row, a]
             begin[a] = end[a] = 0
             if b != c and first[a] < first[a + 1]:
-                begin[a] = _rank(values, tops, first[a], first[a + 1], min(b, c))
-                end[a] = _rank(values, tops, begin[a], first[a + 1], max(b, c))
+                begin[a] = _rank(values, first, grid, first_cell, cells, a, min(b, c))
+                end[a] = _gallop(values, begin[a], first[a + 1], max(b, c))
                 crossed += end[a] - begin[a]
         if crossed > most:
             far[row] = True
             continue
         for a in range(dims):
             for place in range(begin[a], end[a]):
-                box = owners[place] >> 1
-                if removed_at[box] <= version:
-                    continue
+                box = np.int64(owners[place] >> 1)
+                entry = box * width if width else starts[box]
+                count = width if width else starts[box + 1] - entry
                 was = now = True
                 taken = False  # whether a border of the box that comes before this one was crossed
-                for i in range(starts[box], starts[box + 1]):
-                    j = attributes[i]
+                for k in range(count):
+                    i = entry + k
+                    j = attributes[k] if width else attributes[i]
                     b, c = before[row, j], after[row, j]
                     above_b, above_c = lo[i] <= b, lo[i] <= c
                     below_b, below_c = b < hi[i], c < hi[i]
@@ -230,7 +304,7 @@ def _search(  # type: ignore[no-untyped-def]
                         taken |= (above_b != above_c) | (below_b != below_c)
                     elif j == a:
                         taken |= (owners[place] & 1 != 0) & (above_b != above_c)
-                if was != now and not taken:
+                if was != now and not taken and removed_at[box] > version:
                     if found < out.size:
                         out[found] = np.int64(row) << 32 | np.int64(slots[box]) << 1 | np.int64(now)
                     found += 1
@@ -239,8 +313,9 @@ def _search(  # type: ignore[no-untyped-def]
 
 @kernel(types.int64(_POINTS, _POINTS, *_LISTS, writes(types.int64, 1), writes(types.boolean, 1)))
 def _met(  # type: ignore[no-untyped-def]
-    before, after, starts, attributes, lo, hi, values, owners, first, tops, removed_at, version, out, doubtful
-):
+    before, after, starts, attributes, width, lo, hi, values, owners, first, grid, first_cell, cells,
+    removed_at, version, out, doubtful,
+):  # fmt: skip
     """See ``BorderLists.met``. In an attribute the segment is in the box for a range of its parameter t; the
     box is met where all ranges and [0, 1] have a t in common."""
     dims = before.shape[1]
@@ -250,8 +325,8 @@ def _met(  # type: ignore[no-untyped-def]
             b, c = before[row, a], after[row, a]
             if not (np.isfinite(b) and np.isfinite(c)) or b == c or first[a] == first[a + 1]:
                 continue
-            begin = _rank(values, tops, first[a], first[a + 1], min(b, c))
-            end = _rank(values, tops, begin, first[a + 1], max(b, c))
+            begin = _rank(values, first, grid, first_cell, cells, a, min(b, c))
+            end = _gallop(values, begin, first[a + 1], max(b, c))
             for place in range(begin, end):
                 box = owners[place] >> 1
                 if removed_at[box] <= version:
