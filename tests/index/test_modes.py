@@ -25,6 +25,8 @@ FILES = (
     "test_baselines_borders.py",
     "test_vcr.py",
     "test_vcr_encoding.py",
+    "test_bmq.py",
+    "test_bmq_monitor.py",
     "test_contract.py",
 )
 
