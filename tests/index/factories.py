@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from service.index.brute import BruteForce
 from service.index.interval.cei import CEI
-from tests.index import factories_baselines, factories_bmq, factories_default, factories_vci, factories_vcr
+from tests.index import (
+    factories_baselines,
+    factories_bmq,
+    factories_default,
+    factories_join,
+    factories_vci,
+    factories_vcr,
+)
 from tests.index.slow import SlowTwin
 from tests.index.worlds import Factory
 
@@ -28,5 +35,6 @@ FACTORIES = (
     *factories_vci.FACTORIES,
     *factories_vcr.FACTORIES,
     *factories_bmq.FACTORIES,
+    *factories_join.FACTORIES,
     *factories_baselines.FACTORIES,
 )
