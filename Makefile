@@ -48,8 +48,8 @@ format: setup ## format the code
 	$(BIN)/ruff format --quiet .
 	$(BIN)/ruff check --fix --quiet .
 
-bench: setup ## measure: index kernels, and from Kafka to Kafka against a bare pass-through
-	$(BIN)/python -m tests.bench.bench_index
+bench: setup ## measure: all of docs/benchmarks anew, and from Kafka to Kafka against a bare pass-through
+	$(BIN)/rangewatch bench --out docs/benchmarks
 	$(BIN)/python -m tests.bench.bench_throughput
 
 lock: ## pin the packages anew, with hashes

@@ -1,4 +1,4 @@
-"""The command line: ``rangewatch serve | replay | queries | tail | match``."""
+"""The command line: ``rangewatch serve | replay | queries | tail | match | bench``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from service import __version__
-from service.cli import errors, match, queries, replay, serve, tail
+from service.cli import bench, errors, match, queries, replay, serve, tail
 
 _EPILOG = """\
 examples:
@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--version", action="version", version=f"rangewatch {__version__}")
     commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (serve, replay, queries, tail, match):
+    for module in (serve, replay, queries, tail, match, bench):
         module.add(commands)
     return made
 

@@ -38,6 +38,7 @@ from service.index.default.windows_kernels import (
     search,
     write_cells,
 )
+from service.index.default.windows_living import Living
 from service.index.protocol import Points, Slots
 
 _BOXES_A_CELL = 4
@@ -49,8 +50,7 @@ class _Lists(NamedTuple):
     cells: NDArray[np.int32]
     window_of: NDArray[np.int32]
     windows: NDArray[np.int32]
-    entries: NDArray[np.int32]
-    ends: NDArray[np.float64]
+    entries: NDArray[np.float64]
     origin: float
     scale: float
 
@@ -68,7 +68,8 @@ class Windows:
         self.removed_at = np.full(len(slots), NEVER)
         self._attribute = attribute
         self._lo, self._hi = lo, hi
-        self._lists = _filed(lo, hi)
+        self._living = Living(self.removed_at)
+        self._lists = _filed(slots, lo, hi)
 
     @classmethod
     def of(cls, boxes: Sparse, dims: int) -> Windows:
@@ -86,13 +87,14 @@ class Windows:
 
     @property
     def nbytes(self) -> int:
-        *arrays, _, _ = self._lists
+        filed = self._lists
+        lists = filed.cells, filed.window_of, filed.windows, filed.entries
         own = self.slots, self.removed_at, self._lo, self._hi
-        return sum(array.nbytes for array in (*own, *arrays))
+        return sum(array.nbytes for array in (*own, *lists))
 
     def stab(self, points: Points, version: int, out: Keys) -> int:
         """O(log n + k) for a point in k boxes; O(k) where values are spread evenly."""
-        boxes = self._lo, self._hi, self.slots, self.removed_at
+        boxes = self._lo, self._hi, self.slots, self._living.marks(version, len(points))
         found: int = search(*boxes, *self._lists, points, self._attribute, version, out)
         return found
 
@@ -103,7 +105,8 @@ class Windows:
 
     def check(self) -> None:
         lo, hi = self._lo, self._hi
-        cells, window_of, windows, entries, ends, origin, scale = self._lists
+        cells, window_of, windows, entries, origin, scale = self._lists
+        filed = entries.view(np.int32)[:, 2]
         assert (lo < hi).all() and (lo[1:] >= lo[:-1]).all()
         expected = [cell_of(x, origin, scale, len(cells) - 1) for x in lo]
         assert np.array_equal(np.repeat(np.arange(len(cells) - 1), np.diff(cells)), expected)
@@ -113,19 +116,20 @@ class Windows:
             window_of, np.searchsorted(first[:-1], np.arange(len(window_of)) * BLOCK, "right") - 1
         )
         assert first[-1] == len(lo) and begin[0] == 0 and begin[-1] == len(entries) <= len(lo)
-        assert np.array_equal(ends, hi[entries])
+        assert np.array_equal(entries[:, 0], hi[filed])
+        assert np.array_equal(entries.view(np.int32)[:, 3], self.slots[filed])
         for window in range(len(windows) - 1):
             around = np.flatnonzero(hi[: first[window]] > lo[first[window]])
-            listed = entries[begin[window] : begin[window + 1]]
+            listed = filed[begin[window] : begin[window + 1]]
             assert np.array_equal(np.sort(listed), around)
             assert (hi[listed[1:]] >= hi[listed[:-1]]).all()
-            # No value in it is in many fewer boxes than are looked at: least are around where the next begins.
+            # No value in it is in many fewer boxes than are looked at: fewest are around the next window's.
             stop = first[window + 1]
             if stop < len(lo):
                 assert stop - first[window] > (hi[:stop] > lo[stop]).sum() + SLACK
 
 
-def _filed(lo: NDArray[np.float64], hi: NDArray[np.float64]) -> _Lists:
+def _filed(slots: Slots, lo: NDArray[np.float64], hi: NDArray[np.float64]) -> _Lists:
     count = len(lo)
     by_hi = np.argsort(hi, kind="stable")
     marks = np.arange(0, count, BLOCK)
@@ -141,14 +145,17 @@ def _filed(lo: NDArray[np.float64], hi: NDArray[np.float64]) -> _Lists:
     file_boxes(by_hi, last, window_of, starts, np.empty(0, np.int32))
     starts = np.cumsum(starts) - starts
     begin = starts.copy()
-    entries = np.empty(starts[-1], np.int32)
-    file_boxes(by_hi, last, window_of, starts, entries)
+    filed = np.empty(starts[-1], np.int32)
+    file_boxes(by_hi, last, window_of, starts, filed)
+    entries = np.empty((len(filed), 2))
+    entries[:, 0] = hi[filed]
+    entries.view(np.int32)[:, 2], entries.view(np.int32)[:, 3] = filed, slots[filed]
 
     origin, scale, wanted = _grid(lo)
     cells = np.empty(wanted + 1, np.int32)
     write_cells(lo, origin, scale, cells)
     windows = np.stack([first, begin], axis=1).astype(np.int32)
-    return _Lists(cells, window_of, windows, entries, hi[entries], origin, scale)
+    return _Lists(cells, window_of, windows, entries, origin, scale)
 
 
 def _grid(lo: NDArray[np.float64]) -> tuple[float, float, int]:

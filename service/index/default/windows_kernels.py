@@ -3,7 +3,7 @@
 ``lo``, ``hi``: ``float64[n]``, ``lo`` rising. ``cells``: ``int32[m + 1]``, the lower ends of the boxes
 ``cells[c] .. cells[c + 1]`` lie in cell c. ``windows``: ``int32[w + 1, 2]``, by window the first of its own
 boxes and the first of its entries. ``window_of``: ``int32``, the window of each BLOCK boxes. ``entries``:
-``int32[e]``, boxes, by rising upper end within a window; ``ends``: ``float64[e]``, that upper end.
+``float64[e, 2]``, by rising upper end within a window: that end and, as two int32, the box and its slot.
 
 Not for: the choice of the cells.
 """
@@ -98,8 +98,7 @@ def file_boxes(by_hi, last, window_of, starts, entries):  # type: ignore[no-unty
         _INTS,
         _INTS,
         reads(types.int32, 2),
-        _INTS,
-        _FLOATS,
+        reads(types.float64, 2),
         types.float64,
         types.float64,
         reads(types.float64, 2),
@@ -109,17 +108,22 @@ def file_boxes(by_hi, last, window_of, starts, entries):  # type: ignore[no-unty
     )
 )
 def search(  # type: ignore[no-untyped-def]
-    lo, hi, slots, removed_at, cells, window_of, windows, entries, ends, origin, scale, points, attribute,
-    version, out,
+    lo, hi, slots, removed_at, cells, window_of, windows, entries, origin, scale, points, attribute, version,
+    out,
 ):  # fmt: skip
     """Writes the key ``row << 32 | slot`` of every living box around a point, by its value in ``attribute``;
-    at most ``len(out)``, returns how many there are. O(log n + hits) a point."""
+    at most ``len(out)``, returns how many there are. ``removed_at`` is empty if every box lives.
+    O(log n + hits) a point."""
+    whole = len(removed_at) == 0
+    names = entries.view(np.int32)
     # Behind the last box whose lower end is at most the value, the first of its window, its window.
     stop = np.empty(_ROWS, np.int64)
     first = np.empty(_ROWS, np.int64)
     place = np.empty(_ROWS, np.int64)
     begin = np.empty(_ROWS, np.int64)
-    needed = 0
+    needed = np.int64(0)
+    if len(lo) == 0:
+        return needed
     for base in range(0, points.shape[0], _ROWS):
         count = min(_ROWS, points.shape[0] - base)
         for i in range(count):
@@ -152,31 +156,27 @@ def search(  # type: ignore[no-untyped-def]
                 seen = np.int32(version)
                 written = np.uint64(needed)
                 offset = np.uint64(first[i])
-                for own_box in range(np.uint64(own)):
-                    box = offset + own_box
-                    out[written] = key | slots[box]
-                    written += np.uint64((x < hi[box]) & (removed_at[box] > seen))
-                at = np.uint64(place[i])
-                least = np.uint64(begin[i])
-                one = np.uint64(1)
-                while at > least and x < ends[at - one]:
-                    at -= one
-                    filed = np.uint64(np.uint32(entries[at]))
-                    out[written] = key | slots[filed]
-                    written += np.uint64(removed_at[filed] > seen)
+                for ahead in range(np.uint64(own)):
+                    near = offset + ahead
+                    out[written] = key | slots[near]
+                    written += np.uint64(x < hi[near] and (whole or removed_at[near] > seen))
+                last, least, one = np.uint64(place[i]), np.uint64(begin[i]), np.uint64(1)
+                while last > least and x < entries[last - one, 0]:
+                    last -= one
+                    out[written] = key | names[last, 3]
+                    written += np.uint64(whole or removed_at[np.uint32(names[last, 2])] > seen)
                 needed = np.int64(written)
             else:
                 for box in range(first[i], stop[i]):
-                    if x < hi[box] and removed_at[box] > version:
+                    if x < hi[box] and (whole or removed_at[box] > version):
                         if needed < len(out):
                             out[needed] = key | slots[box]
                         needed += 1
                 at = place[i] - 1
-                while at >= begin[i] and x < ends[at]:
-                    box = entries[at]
-                    if removed_at[box] > version:
+                while at >= begin[i] and x < entries[at, 0]:
+                    if whole or removed_at[names[at, 2]] > version:
                         if needed < len(out):
-                            out[needed] = key | slots[box]
+                            out[needed] = key | names[at, 3]
                         needed += 1
                     at -= 1
     return needed

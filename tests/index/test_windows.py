@@ -1,0 +1,184 @@
+"""Window lists: the promises of a part, the size of the lists, and worlds that are unkind to windows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.index.default.part import NEVER, Sparse, sparse, taken
+from service.index.default.windows import Windows
+from service.index.default.windows_kernels import SLACK, cell_of
+from service.index.protocol import Points
+from tests.index.slow import holds
+from tests.index.worlds import FLOAT_WORLD, INF, LOWEST, MOST, NAN, QUICK, SMALL, TINY, TINY_WORLD, ends
+
+Interval = tuple[float, float]
+
+
+def boxes_of(intervals: list[Interval]) -> Sparse:
+    """Slots 0, 1 and on; what constrains nothing is left out, as the owner of a part does."""
+    lo, hi = (ends([interval[side] for interval in intervals], 1) for side in (0, 1))
+    bound = ((lo != -INF) | (hi != INF)).ravel()
+    return sparse(np.flatnonzero(bound).astype(np.int32), lo[bound], hi[bound])
+
+
+def found(part: Windows, points: Points, version: int = 0) -> list[tuple[int, int]]:
+    """All (row, slot), however often each; the room is too small at first."""
+    out = np.full(1, -7, np.int64)
+    needed = part.stab(points, version, out[:0])
+    assert out[0] == -7
+    out = np.full(needed + 1, -7, np.int64)
+    assert part.stab(points, version, out[:needed]) == needed
+    assert out[needed] == -7
+    return sorted((key >> 32, key & 0x7FFFFFFF) for key in out[:needed].tolist())
+
+
+def expected(boxes: Sparse, points: Points, living: np.ndarray | None = None) -> list[tuple[int, int]]:
+    return sorted(
+        (row, int(boxes.slots[i]))
+        for row, point in enumerate(points.tolist())
+        for i in range(len(boxes))
+        if (living is None or living[i]) and holds(([float(boxes.lo[i])], [float(boxes.hi[i])]), point)
+    )
+
+
+def intervals_of(end: st.SearchStrategy[float], most: int) -> st.SearchStrategy[list[Interval]]:
+    side = st.tuples(end, end).filter(lambda pair: pair[0] != pair[1])
+    return st.lists(side.map(lambda pair: (min(pair), max(pair))), max_size=most)
+
+
+MANY = 60 if SMALL else 200
+
+
+@QUICK
+@given(intervals=intervals_of(TINY_WORLD.end, MANY), points=TINY_WORLD.points(1, 12))
+def test_tiny_world(intervals: list[Interval], points: Points) -> None:
+    boxes = boxes_of(intervals)
+    part = Windows.of(boxes, 1)
+    part.check()
+    assert found(part, points) == expected(boxes, points)
+
+
+@QUICK
+@given(intervals=intervals_of(FLOAT_WORLD.end, MANY), points=FLOAT_WORLD.points(1, 12))
+def test_any_floats(intervals: list[Interval], points: Points) -> None:
+    boxes = boxes_of(intervals)
+    part = Windows.of(boxes, 1)
+    part.check()
+    points = np.concatenate([points, boxes.lo[:20, None], boxes.hi[:20, None]])
+    assert found(part, points) == expected(boxes, points)
+
+
+def columns(boxes: Sparse) -> list[list[float]]:
+    named = boxes.slots, boxes.starts, boxes.attributes, boxes.lo, boxes.hi
+    return [column.tolist() for column in named]
+
+
+def some_intervals(count: int, seed: int) -> list[Interval]:
+    """Short and long ones, on halves."""
+    rng = np.random.default_rng(seed)
+    lo = rng.integers(0, 2 * count, count) / 2
+    width = (
+        np.where(rng.random(count) < 0.1, rng.integers(1, 2 * count, count), rng.integers(1, 40, count)) / 2
+    )
+    return list(zip(lo.tolist(), (lo + width).tolist(), strict=True))
+
+
+def test_removed_boxes_are_there_for_earlier_versions() -> None:
+    boxes = boxes_of(some_intervals(MANY, 1))
+    part = Windows.of(boxes, 1)
+    gone_at = np.random.default_rng(2).integers(1, 4, len(boxes)).astype(np.int32)
+    gone_at[::3] = NEVER
+    part.removed_at[:] = gone_at[part.slots]
+    points = ends(np.linspace(0.0, MANY, 30), 1)
+    for version in range(5):
+        assert found(part, points, version) == expected(boxes, points, gone_at > version)
+
+
+def test_order_and_attribute_do_not_matter() -> None:
+    boxes = boxes_of(some_intervals(MANY, 3))
+    part = Windows.of(boxes, 1)
+    shuffled = taken(boxes, np.random.default_rng(4).permutation(len(boxes)))
+    other = Windows.of(shuffled, 1)
+    assert columns(part.boxes()) == columns(other.boxes())
+    moved = Sparse(boxes.slots, boxes.starts, boxes.attributes + np.uint8(3), boxes.lo, boxes.hi)
+    points = np.full((20, 5), 1e9)
+    points[:, 3] = np.linspace(0.0, MANY, 20)
+    fourth = Windows.of(moved, 5)
+    fourth.check()
+    assert fourth.boxes().attributes.tolist() == [3] * len(boxes)
+    assert found(fourth, points) == found(part, ends(points[:, 3], 1))
+
+
+@pytest.mark.parametrize(
+    "intervals",
+    [
+        [],
+        [(0.0, 1.0)],
+        [(5.0, 5.0 + 2**-50)] * 100,
+        [(5.0, 9.0)] * 100,
+        [(-INF, float(i)) for i in range(100)],
+        [(float(i), INF) for i in range(100)],
+        [(float(i), 200.0 - i) for i in range(100)],  # nested
+        [(float(i), float(i + 1)) for i in range(100)],
+        [(i * TINY, (i + 1) * TINY) for i in range(100)],
+        [(MOST / 200 * i, MOST / 200 * (i + 1)) for i in range(-100, 100)],
+        [(LOWEST, MOST), (-INF, LOWEST), (MOST, INF), (LOWEST, INF)] * 20,
+        [(-0.0, 1.0), (-1.0, 0.0), (0.0, 1.0), (-1.0, -0.0)],
+        [(0.0, 1.0)] * 90 + [(1e300, INF)] * 10,
+    ],
+)
+def test_unkind_worlds(intervals: list[Interval]) -> None:
+    boxes = boxes_of(intervals)
+    part = Windows.of(boxes, 1)
+    part.check()
+    values = np.concatenate([boxes.lo, boxes.hi])
+    with np.errstate(over="ignore"):
+        near = np.concatenate([np.nextafter(values, -INF), np.nextafter(values, INF)])
+    points = ends(np.unique(np.concatenate([values, near, [-INF, INF, 0.5, NAN, NAN]])), 1)
+    assert found(part, points) == expected(boxes, points)
+
+
+def test_a_box_is_filed_at_most_twice_on_average() -> None:
+    for intervals in (
+        some_intervals(2000, 5),
+        [(0.0, 1.0)] * 2000,
+        [(float(i), 4000.0 - i) for i in range(2000)],
+        [(float(i), INF) for i in range(2000)],
+        [(float(i), i + 300.0) for i in range(2000)],
+    ):
+        part = Windows.of(boxes_of(intervals), 1)
+        assert part.entries <= 2 * len(intervals)
+
+
+def test_what_is_looked_at_follows_the_answer() -> None:
+    """However many boxes there are, a window's own are about as many as hold any of its values."""
+    count = 3000
+    part = Windows.of(boxes_of([(float(i), i + 50.0) for i in range(count)]), 1)
+    first = part._lists.windows[:, 0]
+    assert np.diff(first).max() <= 50 + SLACK + 2 * 16
+    assert len(first) > count / 100
+
+
+@QUICK
+@given(
+    values=st.lists(FLOAT_WORLD.end | TINY_WORLD.end, min_size=2),
+    origin=st.floats(-1e200, 1e200),
+    scale=st.floats(2.0**-900, 2.0**120),
+)
+def test_cells_are_monotone(values: list[float], origin: float, scale: float) -> None:
+    cells = [cell_of(x, origin, scale, 100) for x in sorted(values)]
+    assert cells == sorted(cells)
+    assert all(0 <= cell < 100 for cell in cells)
+    assert cell_of(NAN, origin, scale, 100) == 0
+
+
+def test_refusals() -> None:
+    two = sparse(np.array([0], np.int32), ends([0.0], 2), ends([1.0], 2))
+    with pytest.raises(ValueError, match="one attribute"):
+        Windows.of(two, 2)
+    lo, hi = np.array([[0.0, -INF], [-INF, 0.0]]), np.array([[1.0, INF], [INF, 1.0]])
+    with pytest.raises(ValueError, match="one attribute"):
+        Windows.of(sparse(np.array([0, 1], np.int32), lo, hi), 2)
