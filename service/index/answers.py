@@ -58,6 +58,8 @@ def as_points(points: Points, dims: int) -> Points:
         raise TypeError(f"points must be float64, not {points.dtype}")
     if points.ndim != 2 or points.shape[1] != dims:
         raise ValueError(f"points must have the shape (m, {dims}), not {points.shape}")
+    if points.flags.c_contiguous and points.flags.aligned:
+        return points
     return np.require(points, requirements=["C", "A"])
 
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
 from service.index.answers import Collector, Keys, as_points, difference
@@ -31,6 +32,7 @@ from service.index.default.chooser import Choose, Shape, chosen, scan_ns
 from service.index.default.level import Level, PartView
 from service.index.default.part import NEVER, Sparse, joined, sparse
 from service.index.default.segment import meets
+from service.index.kernel import kernel, reads
 from service.index.protocol import Borders, Bounds, Hits, Points, Slots
 from service.index.scan import scan
 
@@ -219,19 +221,23 @@ class DefaultIndex:
         before, after = as_points(before, self.dims), as_points(after, self.dims)
         self._follows_moves = True
         snapshot = self._snapshot
-        # That a point is nowhere, no crossed border tells.
-        far: NDArray[np.bool_] = _nowhere(before) | _nowhere(after)
-        keys = [self._near_moves(snapshot, before, after, far)]
-        rows = np.flatnonzero(far)
-        # The delta has no lists: both ends are looked up in it for every row.
-        keys.append(
-            self._looked_up(snapshot._replace(levels=(), free=snapshot.free[:0]), before, after, None)
-        )
-        if len(rows):
-            keys.append(self._looked_up(snapshot._replace(delta=_NOTHING), before[rows], after[rows], rows))
-        return _as_borders(np.sort(np.concatenate(keys)))
+        if _all_somewhere(before) and _all_somewhere(after):
+            far = np.zeros(len(before), np.bool_)
+        else:  # that a point is nowhere, no crossed border tells
+            far = _nowhere(before) | _nowhere(after)
+        keys = self._near_moves(snapshot, before, after, far)
+        if snapshot.delta.size:  # it has no lists: both ends are looked up in it for every row
+            delta = _Snapshot(snapshot.version, snapshot.delta, snapshot.free[:0], ())
+            keys += [self._looked_up(delta, before, after, None)]
+        if far.any():
+            rows = np.flatnonzero(far)
+            filed = snapshot._replace(delta=_NOTHING)
+            keys += [self._looked_up(filed, before[rows], after[rows], rows)]
+        if len(keys) == 1:
+            return _as_borders(keys[0])
+        return _as_borders(np.sort(np.concatenate([*keys, np.empty(0, np.int64)])))
 
-    def _near_moves(self, snapshot: _Snapshot, before: Points, after: Points, far: NDArray[np.bool_]) -> Keys:
+    def _near_moves(self, snapshot: _Snapshot, before: Points, after: Points, far: NDArray[np.bool_]) -> list[Keys]:
         """The moves of rows that cross few borders, in the levels; sets ``far`` for the others."""
         version, _, _, levels = snapshot
         most = _LEAST_FAR + int(4 * self._collector.keys_a_row)
@@ -243,15 +249,12 @@ class DefaultIndex:
             )
             keys.sort()
             found.append(level.several.settled(keys, before, after))
-        keys = np.concatenate([*found, np.empty(0, np.int64)])
-        return keys[~far[keys >> 32]] if far.any() else keys
+        return [keys[~far[keys >> 32]] for keys in found] if far.any() else found
 
     def _looked_up(
         self, snapshot: _Snapshot, before: Points, after: Points, rows: NDArray[np.intp] | None
     ) -> Keys:
         """The same by looking up both ends; ``rows`` are the numbers of the rows, if not 0, 1 and on."""
-        if not snapshot.levels and not len(snapshot.free) and not snapshot.delta.size:
-            return np.empty(0, np.int64)
         both = _whole(np.concatenate([before, after]))
         hits = self._collector.hits(lambda out: _stabbed(snapshot, both, out), len(both))
         moved = difference(hits, len(before))
@@ -330,12 +333,21 @@ def _nowhere(points: Points) -> NDArray[np.bool_]:
 
 def _whole(points: Points) -> Points:
     """The points, those that are nowhere with NaN in every attribute."""
-    nowhere = _nowhere(points)
-    if not nowhere.any():
+    if _all_somewhere(points):
         return points
     points = points.copy()
-    points[nowhere] = np.nan
+    points[_nowhere(points)] = np.nan
     return points
+
+
+@kernel(types.boolean(reads(types.float64, 2)))
+def _all_somewhere(points):  # type: ignore[no-untyped-def]
+    """Whether every attribute of every row is below inf, and no NaN. O(m d)."""
+    for row in range(points.shape[0]):
+        for attribute in range(points.shape[1]):
+            if not points[row, attribute] < np.inf:
+                return False
+    return True
 
 
 def _stabbed(snapshot: _Snapshot, points: Points, out: Keys) -> int:
