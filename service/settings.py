@@ -23,8 +23,6 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from service.indexing import read_overrides
-
 PREFIX = "RANGEWATCH_"
 
 Count = Annotated[int, Field(ge=1)]
@@ -93,7 +91,11 @@ class Settings(BaseSettings):
     @field_validator("index")
     @classmethod
     def _known_index(cls, value: str) -> str:
-        read_overrides(value)
+        if value != "auto":
+            # What is known to be right needs no kernels, and most commands need none either.
+            from service.indexing import read_overrides
+
+            read_overrides(value)
         return value
 
     @property

@@ -31,6 +31,8 @@ _STYLE: dict[Any, Any] = {
 #: Lines are told apart without colour too.
 _MARKERS = "osD^v<>PX*phd"
 _COLOURS = [f"C{i}" for i in range(10)] + ["black", "gold", "teal", "navy"]
+_PADDED = 40
+"""Longer cells than this are not lined up with the others."""
 _CONFIRMED, _NOT_CONFIRMED = "confirmed", "not confirmed"
 
 
@@ -49,7 +51,7 @@ def table(rows: Sequence[Mapping[str, float | int | str]]) -> str:
     columns = list(rows[0])
     cells = [[_cell(row[column]) for column in columns] for row in rows]
     numeric = [all(not isinstance(row[column], str) for row in rows) for column in columns]
-    widths = [max(len(line[i]) for line in [columns, *cells]) for i in range(len(columns))]
+    widths = [max(min(len(line[i]), _PADDED) for line in [columns, *cells]) for i in range(len(columns))]
 
     def line(texts: Sequence[str]) -> str:
         padded = (

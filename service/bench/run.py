@@ -55,6 +55,6 @@ def run(
         except Disagreement as error:
             result, failure = None, str(error)
         except Exception:
-            # What is measured may be broken; what was measured before it should not be lost, nor what follows.
+            # What is measured may be broken; that should not cost what the other experiments find.
             result, failure = None, traceback.format_exc()
         yield Outcome(experiment, time.perf_counter() - start, result, failure)

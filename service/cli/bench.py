@@ -25,8 +25,8 @@ def add(commands: Any) -> None:
         "bench",
         help="measure the indexes, against each other and against libraries",
         description="Runs experiments: workloads are seeded, contenders take turns in one process, and all"
-        " must give the same answers; the exit code is 1 if they do not, or one fails. Tables go to stdout, progress to"
-        " stderr.",
+        " must give the same answers; the exit code is 1 if they do not, or if one fails. Tables go to"
+        " stdout, progress to stderr.",
     )
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="experiments, or patterns such as 'cei-*'; all"

@@ -109,7 +109,8 @@ def test_short_calls_are_repeated() -> None:
         return b"x"
 
     race({"short": short}, repeats=1)
-    assert calls > 100
+    # One for the answer, ten to see how long it takes, and then more than one a round.
+    assert calls > 12
 
 
 def test_a_race_needs_a_contender_and_a_round() -> None:

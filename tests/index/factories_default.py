@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
+from service.index.default.chooser import STRUCTURES, Choice, Choose, only, signatures
 from service.index.default.mixed import DefaultIndex, Rebuild
+from service.index.default.part import Sparse, taken
 from service.index.protocol import Bounds, Slots
 from tests.index.worlds import Factory
 
@@ -27,11 +33,31 @@ class MergedAside(DefaultIndex):
         self._rebuild = self.rebuild()
 
 
+def suited(structure: str) -> Choose:
+    """One structure for all boxes of a signature that it holds, bitmaps for the others."""
+
+    def choose(boxes: Sparse, dims: int) -> Sequence[Choice]:
+        number, firsts = signatures(boxes)
+        choices = []
+        for one, first in enumerate(firsts.tolist()):
+            fits = STRUCTURES[structure].fits(int(boxes.starts[first + 1] - boxes.starts[first]))
+            own = taken(boxes, np.flatnonzero(number == one))
+            choices.append(Choice(structure if fits else "bitmaps", own, 0.0, "asked for"))
+        return choices
+
+    return choose
+
+
 FACTORIES = (
     Factory("default-1d", 1, lambda: DefaultIndex(1)),
     Factory("default-2d", 2, lambda: DefaultIndex(2)),
     Factory("default-filed-1d", 1, lambda: DefaultIndex(1, delta=0)),
     Factory("default-filed-2d", 2, lambda: DefaultIndex(2, delta=0)),
     Factory("default-levels-2d", 2, lambda: DefaultIndex(2, delta=3)),
+    Factory("default-windows-1d", 1, lambda: DefaultIndex(1, delta=0, choose=suited("windows"))),
+    Factory("default-kd-2d", 2, lambda: DefaultIndex(2, delta=1, choose=suited("kd"))),
+    Factory("default-kd-3d", 3, lambda: DefaultIndex(3, delta=0, choose=suited("kd"))),
+    Factory("default-bitmaps-2d", 2, lambda: DefaultIndex(2, delta=1, choose=only("bitmaps"))),
+    Factory("default-bitmaps-5d", 5, lambda: DefaultIndex(5, delta=0, choose=only("bitmaps"))),
     Factory("default-aside-3d", 3, lambda: MergedAside(3, aside=True, delta=2)),
 )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from service.index.default.part import NEVER, Sparse, sparse, taken
 from service.index.default.windows import Windows
 from service.index.default.windows_kernels import SLACK, cell_of
+from service.index.default.windows_living import Living
 from service.index.protocol import Points
 from tests.index.slow import holds
 from tests.index.worlds import FLOAT_WORLD, INF, LOWEST, MOST, NAN, QUICK, SMALL, TINY, TINY_WORLD, ends
@@ -182,3 +183,26 @@ def test_refusals() -> None:
     lo, hi = np.array([[0.0, -INF], [-INF, 0.0]]), np.array([[1.0, INF], [INF, 1.0]])
     with pytest.raises(ValueError, match="one attribute"):
         Windows.of(sparse(np.array([0, 1], np.int32), lo, hi), 2)
+
+
+def test_marks_are_read_only_where_some_box_is_removed() -> None:
+    removed_at = np.full(64_000, NEVER)
+    living = Living(removed_at)
+    assert len(living.marks(0, 1)) == 0
+    removed_at[7] = 3  # by an owner whose readers are at version 2
+    assert len(living.marks(0, 1)) == 0
+    assert len(living.marks(1, 1)) == len(removed_at), "a look at all marks is not worth it for one point"
+    assert len(living.marks(1, 1000)) == 0
+    assert len(living.marks(3, 1000)) == len(removed_at)
+    assert len(living.marks(4, 1000)) == len(removed_at)
+    assert len(living.marks(1, 1)) == 0
+
+
+def test_removal_between_two_stabs() -> None:
+    part = Windows.of(boxes_of([(0.0, 10.0), (1.0, 10.0), (2.0, 10.0)] * 20), 1)
+    point = ends([5.0], 1)
+    assert len(found(part, point, 0)) == 60
+    part.removed_at[part.slots == 31] = 1
+    assert len(found(part, point, 0)) == 60
+    assert (0, 31) not in found(part, point, 1)
+    assert len(found(part, point, 1)) == 59

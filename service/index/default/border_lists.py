@@ -168,7 +168,8 @@ def _celled(
         if len(own):
             # Between the outermost 1/256: one stray border must not stretch the cells.
             low, high = own[len(own) // 256], own[-1 - len(own) // 256]
-            width = high / count - low / count  # divided first: the difference may be infinite
+            with np.errstate(over="ignore"):  # infinitely wide: one cell
+                width = high / count - low / count
             scale = 1 / width if width > 1e-300 else 0.0
             grid[a] = low, scale
         number = np.empty(len(own), np.int32)

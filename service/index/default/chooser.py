@@ -14,12 +14,15 @@ Not for: what a structure is (the parts).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from service.index.default.bitmaps import Bitmaps
+from service.index.default.kd import MOST_DIMS, Kd
 from service.index.default.part import Part, Sparse, dense, taken
 from service.index.default.scan_part import ScanPart
 from service.index.default.windows import Windows
@@ -67,18 +70,31 @@ Choose = Callable[[Sparse, int], Sequence[Choice]]
 
 
 def scan_ns(shape: Shape) -> float:
-    """A scan looks at every box, at further attributes only of blocks that the first leaves."""
-    return 20 + 0.25 * shape.boxes
+    """All boxes pass by, by block; a block with a box around the point is looked at closely."""
+    return 30 + 0.13 * shape.boxes * max(1.0, shape.attributes) + 70 * min(shape.hits, shape.boxes / 64)
 
 
 def windows_ns(shape: Shape) -> float:
-    """The window, and about twice what is found in it."""
-    return 40 + 2.5 * shape.hits
+    """The window, and what is found in it."""
+    return 50 + 2.3 * shape.hits
+
+
+def kd_ns(shape: Shape) -> float:
+    """The leaf; its candidates are the more, the more sides a box has to cut cells with."""
+    return 120 + 16 * shape.hits * math.pow(7, max(0.0, shape.attributes - 2))
+
+
+def bitmaps_ns(shape: Shape) -> float:
+    """The words that windows leave, and the candidates in them. One attribute alone leaves too many words."""
+    words = 0.25 * shape.boxes if shape.attributes == 1 else 0.004 * shape.boxes
+    return 100 + words + 25 * shape.hits * (1 + max(0.0, shape.attributes - 2) / 4)
 
 
 STRUCTURES: Mapping[str, Structure] = {
     "scan": Structure(ScanPart.of, lambda attributes: True, True, scan_ns),
     "windows": Structure(Windows.of, lambda attributes: attributes == 1, False, windows_ns),
+    "kd": Structure(Kd.of, lambda attributes: 2 <= attributes <= MOST_DIMS, False, kd_ns),
+    "bitmaps": Structure(Bitmaps.of, lambda attributes: True, True, bitmaps_ns),
 }
 
 
@@ -168,9 +184,9 @@ def _spread(n: int, most: int) -> NDArray[np.intp]:
 
 def _middles(lo: NDArray[np.float64], hi: NDArray[np.float64]) -> NDArray[np.float64]:
     """A point in each box: its middle, its one end where it is open, anything where it is free."""
-    with np.errstate(invalid="ignore"):  # inf - inf, where free
+    with np.errstate(invalid="ignore", over="ignore"):  # inf - inf, where free
         middles = lo / 2 + hi / 2
-    one_end = np.where(np.isfinite(lo), lo, np.nextafter(hi, -np.inf))
+        one_end = np.where(np.isfinite(lo), lo, np.nextafter(hi, -np.inf))
     middles = np.where(np.isfinite(middles), middles, one_end)
     # A free attribute takes the values that boxes of the sample have there.
     free = ~np.isfinite(lo) & ~np.isfinite(hi)

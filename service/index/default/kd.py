@@ -39,7 +39,7 @@ _SAMPLED = 1 << 14
 class Kd:
     """A ``Part`` of n boxes that constrain the same k attributes; see the module.
 
-    About 110 bytes a box in two attributes. Built in O(k n log n).
+    About 120 bytes a small box in two attributes. Built in O(k n log n).
     """
 
     name = "kd"

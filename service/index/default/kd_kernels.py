@@ -104,34 +104,6 @@ def step_of(x, origin, scale):  # type: ignore[no-untyped-def]
         reads(types.int64, 1),
         reads(types.int32, 1),
         reads(types.float64, 3),
-        writes(types.float64, 3),
-    )
-)
-def write_ranges(lo, hi, starts, entries, cells, ranges):  # type: ignore[no-untyped-def]
-    """Writes for each leaf and attribute the least and the largest end strictly inside the cell, of the boxes
-    ``entries[starts[leaf]:starts[leaf + 1]]``; zeros if there is none. O(k entries)."""
-    for leaf in range(len(starts) - 1):
-        for j in range(lo.shape[1]):
-            low, high = cells[leaf, 0, j], cells[leaf, 1, j]
-            least, most = high, low
-            for i in range(starts[leaf], starts[leaf + 1]):
-                begin, end = lo[entries[i], j], hi[entries[i], j]
-                if low < begin:
-                    least, most = min(least, begin), max(most, begin)
-                if end < high:
-                    least, most = min(least, end), max(most, end)
-            if least > most:
-                least, most = 0.0, 0.0
-            ranges[leaf, 0, j], ranges[leaf, 1, j] = least, most
-
-
-@kernel(
-    types.void(
-        _MATRIX,
-        _MATRIX,
-        reads(types.int64, 1),
-        reads(types.int32, 1),
-        reads(types.float64, 3),
         _MATRIX,
         writes(types.uint16, 2),
     )
@@ -222,10 +194,15 @@ def report(found, count, slots, removed_at, version, out, needed):  # type: igno
     if count <= len(out) - needed:
         # Room for all that may come: keys are written without a branch.
         written = np.uint64(needed)
+        if whole:
+            for i in range(np.uint64(count)):
+                box = np.uint64(found[i]) & np.uint64(0xFFFFFFFF)
+                out[written + i] = (found[i] >> 32) << 32 | slots[box]
+            return needed + count
         for i in range(np.uint64(count)):
             box = np.uint64(found[i]) & np.uint64(0xFFFFFFFF)
             out[written] = (found[i] >> 32) << 32 | slots[box]
-            written += np.uint64(whole or removed_at[box] > seen)
+            written += np.uint64(removed_at[box] > seen)
         return np.int64(written)
     for i in range(count):
         box = found[i] & 0xFFFFFFFF

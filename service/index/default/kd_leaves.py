@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.index.default.kd_kernels import BLOCK, FAR, encode, write_ranges
+from service.index.default.kd_kernels import BLOCK, FAR, encode
+from service.index.default.kd_tree_kernels import write_ranges
 from service.index.protocol import Bounds
 
 _LINE = 64

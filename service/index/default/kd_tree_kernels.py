@@ -177,3 +177,31 @@ def descend(attributes, children, covering_starts, above, depths):  # type: igno
             above[child] = nearest
             depths[child] = depths[node]
             depths[child, j] += 1
+
+
+@kernel(
+    types.void(
+        _BOXES,
+        _BOXES,
+        _STARTS,
+        _ENTRIES,
+        _CELLS,
+        writes(types.float64, 3),
+    )
+)
+def write_ranges(lo, hi, starts, entries, cells, ranges):  # type: ignore[no-untyped-def]
+    """Writes for each leaf and attribute the least and the largest end strictly inside the cell, of the boxes
+    ``entries[starts[leaf]:starts[leaf + 1]]``; zeros if there is none. O(k entries)."""
+    for leaf in range(len(starts) - 1):
+        for j in range(lo.shape[1]):
+            low, high = cells[leaf, 0, j], cells[leaf, 1, j]
+            least, most = high, low
+            for i in range(starts[leaf], starts[leaf + 1]):
+                begin, end = lo[entries[i], j], hi[entries[i], j]
+                if low < begin:
+                    least, most = min(least, begin), max(most, begin)
+                if end < high:
+                    least, most = min(least, end), max(most, end)
+            if least > most:
+                least, most = 0.0, 0.0
+            ranges[leaf, 0, j], ranges[leaf, 1, j] = least, most

@@ -45,7 +45,7 @@ class Level:
 
     def __init__(self, boxes: Sparse, dims: int, choose: Choose) -> None:
         self._dims = dims
-        choices = choose(boxes, dims)
+        choices = choose(boxes, dims) if len(boxes) else ()
         self.parts: tuple[Part, ...] = tuple(
             STRUCTURES[one.structure].make(one.boxes, dims) for one in choices
         )

@@ -237,7 +237,9 @@ class DefaultIndex:
             return _as_borders(keys[0])
         return _as_borders(np.sort(np.concatenate([*keys, np.empty(0, np.int64)])))
 
-    def _near_moves(self, snapshot: _Snapshot, before: Points, after: Points, far: NDArray[np.bool_]) -> list[Keys]:
+    def _near_moves(
+        self, snapshot: _Snapshot, before: Points, after: Points, far: NDArray[np.bool_]
+    ) -> list[Keys]:
         """The moves of rows that cross few borders, in the levels; sets ``far`` for the others."""
         version, _, _, levels = snapshot
         most = _LEAST_FAR + int(4 * self._collector.keys_a_row)

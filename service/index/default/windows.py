@@ -56,7 +56,7 @@ class _Lists(NamedTuple):
 
 
 class Windows:
-    """A ``Part`` of n boxes that constrain one attribute; about 45 bytes a box. Built in O(n log n)."""
+    """A ``Part`` of n boxes that constrain one attribute; about 40 bytes a box. Built in O(n log n)."""
 
     name = "windows"
 

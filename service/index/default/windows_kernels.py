@@ -156,15 +156,25 @@ def search(  # type: ignore[no-untyped-def]
                 seen = np.int32(version)
                 written = np.uint64(needed)
                 offset = np.uint64(first[i])
-                for ahead in range(np.uint64(own)):
-                    near = offset + ahead
-                    out[written] = key | slots[near]
-                    written += np.uint64(x < hi[near] and (whole or removed_at[near] > seen))
                 last, least, one = np.uint64(place[i]), np.uint64(begin[i]), np.uint64(1)
-                while last > least and x < entries[last - one, 0]:
-                    last -= one
-                    out[written] = key | names[last, 3]
-                    written += np.uint64(whole or removed_at[np.uint32(names[last, 2])] > seen)
+                if whole:
+                    for ahead in range(np.uint64(own)):
+                        near = offset + ahead
+                        out[written] = key | slots[near]
+                        written += np.uint64(x < hi[near])
+                    while last > least and x < entries[last - one, 0]:
+                        last -= one
+                        out[written] = key | names[last, 3]
+                        written += one
+                else:
+                    for ahead in range(np.uint64(own)):
+                        near = offset + ahead
+                        out[written] = key | slots[near]
+                        written += np.uint64((x < hi[near]) & (removed_at[near] > seen))
+                    while last > least and x < entries[last - one, 0]:
+                        last -= one
+                        out[written] = key | names[last, 3]
+                        written += np.uint64(removed_at[np.uint32(names[last, 2])] > seen)
                 needed = np.int64(written)
             else:
                 for box in range(first[i], stop[i]):
