@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.index.default.chooser import STRUCTURES, Choice, Choose, only, signatures
+from service.index.default.chooser import STRUCTURES, Choice, Choose, signatures
 from service.index.default.mixed import DefaultIndex, Rebuild
 from service.index.default.part import Sparse, taken
 from service.index.protocol import Bounds, Slots
@@ -34,7 +34,7 @@ class MergedAside(DefaultIndex):
 
 
 def suited(structure: str) -> Choose:
-    """One structure for all boxes of a signature that it holds, bitmaps for the others."""
+    """One structure for all boxes of a signature that it holds, scans for the others."""
 
     def choose(boxes: Sparse, dims: int) -> Sequence[Choice]:
         number, firsts = signatures(boxes)
@@ -42,7 +42,7 @@ def suited(structure: str) -> Choose:
         for one, first in enumerate(firsts.tolist()):
             fits = STRUCTURES[structure].fits(int(boxes.starts[first + 1] - boxes.starts[first]))
             own = taken(boxes, np.flatnonzero(number == one))
-            choices.append(Choice(structure if fits else "bitmaps", own, 0.0, "asked for"))
+            choices.append(Choice(structure if fits else "scan", own, 0.0, "asked for"))
         return choices
 
     return choose
@@ -57,7 +57,5 @@ FACTORIES = (
     Factory("default-windows-1d", 1, lambda: DefaultIndex(1, delta=0, choose=suited("windows"))),
     Factory("default-kd-2d", 2, lambda: DefaultIndex(2, delta=1, choose=suited("kd"))),
     Factory("default-kd-3d", 3, lambda: DefaultIndex(3, delta=0, choose=suited("kd"))),
-    Factory("default-bitmaps-2d", 2, lambda: DefaultIndex(2, delta=1, choose=only("bitmaps"))),
-    Factory("default-bitmaps-5d", 5, lambda: DefaultIndex(5, delta=0, choose=only("bitmaps"))),
     Factory("default-aside-3d", 3, lambda: MergedAside(3, aside=True, delta=2)),
 )
