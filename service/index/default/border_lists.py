@@ -318,7 +318,10 @@ def _met(  # type: ignore[no-untyped-def]
     removed_at, version, out, doubtful,
 ):  # fmt: skip
     """See ``BorderLists.met``. In an attribute the segment is in the box for a range of its parameter t; the
-    box is met where all ranges and [0, 1] have a t in common."""
+    box is met where all ranges and [0, 1] have a t in common.
+
+    Which boxes are candidates is decided as in ``_search``, in the loop and not by a kernel that both call:
+    a call for each border made small moves four times as long."""
     dims = before.shape[1]
     found = 0
     for row in range(before.shape[0]):
@@ -350,7 +353,7 @@ def _met(  # type: ignore[no-untyped-def]
                     met &= np.isfinite(b) & np.isfinite(c)
                     # Both ends on one outer side: certain, whatever rounding does below.
                     met &= (above_b | above_c) & (below_b | below_c)
-                    if met:
+                    if met and b != c:
                         # Halved: the difference of two finite numbers may be infinite.
                         step = c / 2 - b / 2
                         if abs(step) < 1e-290:  # halves of the least numbers are rounded, to zero even
