@@ -48,6 +48,11 @@ class Boxes(NamedTuple):
         return self.near.nbytes + self.lo.nbytes + self.hi.nbytes + self.slots.nbytes
 
 
+def living(boxes: Boxes) -> NDArray[np.intp]:
+    """The numbers of the living boxes of a snapshot, rising. O(n)."""
+    return np.flatnonzero(boxes.slots[: boxes.size] != REMOVED)
+
+
 def _empty(dims: int, capacity: int, layout: int) -> Boxes:
     capacity = -(-capacity // BLOCK) * BLOCK
     return Boxes(
@@ -168,7 +173,7 @@ class BoxStore:
         self._removed_boxes += int(np.count_nonzero(gone))
         self.boxes = boxes._replace(slots=column)
         if 2 * self._removed_boxes > boxes.size:
-            self._renumber(np.flatnonzero(seen != REMOVED))
+            self._renumber(living(self.boxes))
 
     def has(self, slots: Slots) -> NDArray[np.bool_]:
         """Whether each of the slots is live here."""
@@ -179,9 +184,9 @@ class BoxStore:
 
         O(n), besides ``order``."""
         boxes = self.boxes
-        living = np.flatnonzero(boxes.slots[: boxes.size] != REMOVED)
-        permutation = order(boxes.lo[living], boxes.hi[living])
-        self._renumber(living if permutation is None else living[permutation])
+        alive = living(boxes)
+        permutation = order(boxes.lo[alive], boxes.hi[alive])
+        self._renumber(alive if permutation is None else alive[permutation])
 
     def check(self) -> None:
         """Asserts the invariants of the store and of its latest snapshot. O(n)."""
@@ -190,9 +195,9 @@ class BoxStore:
         assert size <= len(self.boxes.slots) == len(near) * BLOCK
         assert (lo < hi).all()
         assert (slots >= REMOVED).all()
-        living = np.unique(slots[slots != REMOVED])
-        assert np.array_equal(living, self._live.named())
-        assert len(self._live) == len(living)
+        named = np.unique(slots[slots != REMOVED])
+        assert np.array_equal(named, self._live.named())
+        assert len(self._live) == len(named)
         assert self._removed_boxes == np.count_nonzero(slots == REMOVED)
         assert 2 * self._removed_boxes <= size
         near_lo, near_hi = near_ends(near, 0, size, self.dims)
@@ -200,8 +205,8 @@ class BoxStore:
             assert np.array_equal(near_lo, lo.astype(np.float32))
             assert np.array_equal(near_hi, hi.astype(np.float32))
 
-    def _renumber(self, living: NDArray[np.intp]) -> None:
-        self.boxes = self._copied(living, len(living), self.boxes.layout + 1)
+    def _renumber(self, alive: NDArray[np.intp]) -> None:
+        self.boxes = self._copied(alive, len(alive), self.boxes.layout + 1)
         self._removed_boxes = 0
 
     def _copied(self, chosen: slice | NDArray[np.intp], capacity: int, layout: int) -> Boxes:

@@ -112,11 +112,6 @@ class InPlaceIndex(ABC):
             self._structure.check(self._store.boxes)
 
 
-def living(boxes: Boxes) -> NDArray[np.int64]:
-    """The numbers of the living boxes, rising."""
-    return np.flatnonzero(boxes.slots[: boxes.size] >= 0)
-
-
 def _by_first_lower_end(lo: Bounds, hi: Bounds) -> NDArray[np.intp]:
     """Boxes that answer together lie together."""
     return np.argsort(lo[:, 0], kind="stable")

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from rtree.index import Index, Property
 
 from service.index.answers import Keys
-from service.index.boxes import Boxes
-from service.index.in_place import InPlaceIndex, living
+from service.index.boxes import Boxes, living
+from service.index.in_place import InPlaceIndex
 from service.index.kernel import kernel, reads, writes
 from service.index.protocol import Bounds, Points
 

@@ -27,7 +27,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from service.index.answers import Collector, Keys, as_points, difference
-from service.index.boxes import REMOVED, Boxes, BoxStore, LiveSlots
+from service.index.boxes import REMOVED, Boxes, BoxStore, LiveSlots, living
 from service.index.default.chooser import Choose, Shape, chosen, scan_ns
 from service.index.default.level import Level, PartView
 from service.index.default.part import NEVER, Sparse, joined, sparse
@@ -109,7 +109,7 @@ class DefaultIndex:
             self._delta.insert(slots, lo, hi)
             self._snapshot = self._snapshot._replace(delta=self._delta.boxes)
             return
-        waiting = np.flatnonzero(delta.slots[: delta.size] != REMOVED)
+        waiting = living(delta)
         slots = np.concatenate([delta.slots[waiting], slots])
         lo, hi = np.concatenate([delta.lo[waiting], lo]), np.concatenate([delta.hi[waiting], hi])
         self._delta = BoxStore(self.dims)
@@ -274,7 +274,7 @@ class DefaultIndex:
         pairs: set[tuple[int, int]] = set()
         for level in levels:
             pairs |= _met(level, before, after, version)
-        waiting = np.flatnonzero(delta.slots[: delta.size] != REMOVED)
+        waiting = living(delta)
         boxes, _ = _parted(delta.slots[waiting], delta.lo[waiting], delta.hi[waiting])
         if len(boxes):
             pairs |= _met(Level(boxes, self.dims, self._choose), before, after, 0)
@@ -287,7 +287,7 @@ class DefaultIndex:
         views = [view for level in levels for view in level.views()]
         if len(free):
             views.append(PartView("free", "no constraint", (), len(free), 0, free.nbytes, 0.0))
-        removed = int((delta.slots[: delta.size] == REMOVED).sum())
+        removed = delta.size - len(living(delta))
         shape = Shape(delta.size, self.dims, 0.0, 0.0)
         waiting = PartView(
             "delta",

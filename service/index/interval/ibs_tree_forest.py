@@ -17,8 +17,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from service.index.boxes import Boxes
-from service.index.in_place import living
+from service.index.boxes import Boxes, living
 from service.index.interval.ibs_tree_kernels import (
     CHILD,
     COUNT,

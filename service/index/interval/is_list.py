@@ -27,8 +27,8 @@ from numba import types
 from numpy.typing import NDArray
 
 from service.index.answers import Keys
-from service.index.boxes import Boxes
-from service.index.in_place import InPlaceIndex, living
+from service.index.boxes import Boxes, living
+from service.index.in_place import InPlaceIndex
 from service.index.interval.is_list_check import check
 from service.index.interval.is_list_kernels import (
     COUNT,

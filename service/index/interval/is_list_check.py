@@ -12,8 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from service.index.boxes import Boxes
-from service.index.in_place import living
+from service.index.boxes import Boxes, living
 from service.index.interval.is_list_kernels import (
     COUNT,
     EDGES,
