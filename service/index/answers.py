@@ -63,14 +63,19 @@ def as_points(points: Points, dims: int) -> Points:
     return np.require(points, requirements=["C", "A"])
 
 
+def require_one_shape(before: Points, after: Points) -> None:
+    """ValueError unless the two ends of a batch of moves have one shape."""
+    if before.shape != after.shape:
+        raise ValueError(f"before and after must have one shape, not {before.shape} and {after.shape}")
+
+
 def borders_by_stab(index: BoxIndex, before: Points, after: Points) -> Borders:
     """The borders of any index: what holds ``after[row]`` and not ``before[row]``, and the reverse.
 
     Both are stabbed in one batch, so a change by another thread falls before both or after both. A slot
     counts once a point, however many of its boxes hold it: moving from one to another is no border. O(stab).
     """
-    if before.shape != after.shape:
-        raise ValueError(f"before and after must have one shape, not {before.shape} and {after.shape}")
+    require_one_shape(before, after)
     return difference(index.stab(np.concatenate([before, after])), len(before))
 
 

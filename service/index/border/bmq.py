@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from service.index.answers import Collector, Keys, as_points
+from service.index.answers import Collector, Keys, as_points, require_one_shape
 from service.index.border.bmq_kernels import choose_ways, compare, locate, stab, unpack, walk
 from service.index.border.bmq_lists import anchored, check_anchors, check_lists, merged, rs_lists
 from service.index.border.bmq_queries import QueryTable
@@ -169,8 +169,7 @@ class BMQIndex:
 
         Places that are out of date, or wrong, cost time only. O(m d log distance + deltas).
         """
-        if before.shape != after.shape:
-            raise ValueError(f"before and after must have one shape, not {before.shape} and {after.shape}")
+        require_one_shape(before, after)
         if places is not None and places.shape != before.shape:
             raise ValueError(f"places must have the shape of points, {before.shape}, not {places.shape}")
         batch = len(before)

@@ -26,7 +26,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from service.index.answers import Collector, Keys, as_points, difference
+from service.index.answers import Collector, Keys, as_points, difference, require_one_shape
 from service.index.boxes import REMOVED, Boxes, BoxStore, LiveSlots, living
 from service.index.default.chooser import Choose, Shape, chosen, scan_ns
 from service.index.default.level import Level, PartView
@@ -216,8 +216,7 @@ class DefaultIndex:
 
     def borders(self, before: Points, after: Points) -> Borders:
         """O(borders crossed), or as two stabs where that is less."""
-        if before.shape != after.shape:
-            raise ValueError(f"before and after must have one shape, not {before.shape} and {after.shape}")
+        require_one_shape(before, after)
         before, after = as_points(before, self.dims), as_points(after, self.dims)
         self._follows_moves = True
         snapshot = self._snapshot
@@ -267,8 +266,7 @@ class DefaultIndex:
         """The slots whose boxes the segment from ``before[row]`` to ``after[row]`` meets though neither end
         is in one of them. An end with an infinite or missing attribute is on no segment of boxes that
         constrain it. Exact. O(borders crossed)."""
-        if before.shape != after.shape:
-            raise ValueError(f"before and after must have one shape, not {before.shape} and {after.shape}")
+        require_one_shape(before, after)
         before, after = _whole(as_points(before, self.dims)), _whole(as_points(after, self.dims))
         version, delta, _, levels = self._snapshot
         pairs: set[tuple[int, int]] = set()
