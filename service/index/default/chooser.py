@@ -3,8 +3,8 @@
 Idea: boxes that constrain the same attributes have one *signature*. For every signature with enough boxes the
 model predicts what an event costs in each structure that can hold them, and the cheapest takes them; the
 rest, however mixed, share one part. What a structure costs depends on the number of boxes, on how many hold a
-typical point, and on how well one attribute alone tells them apart. Both are estimated from samples of the
-boxes alone, with their own middles as points: queries are asked where events are.
+typical point, and on how many attributes they constrain. How many hold a point is estimated from samples of
+the boxes alone, with their own middles as points: queries are asked where events are.
 
 The constants are ns on the machine where they were fitted; only their ratios matter. ``rangewatch bench
 chooser`` holds predictions against measurements.
@@ -35,12 +35,11 @@ _LEAST_APART = 256
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What the model knows of some boxes: their number, how many attributes each constrains (of mixed ones:
-    the mean), how many hold a typical point, and how many the most telling attribute leaves."""
+    the mean), and how many hold a typical point."""
 
     boxes: int
     attributes: float
     hits: float
-    left: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,17 +144,14 @@ def shape_of(boxes: Sparse, dims: int) -> Shape:
     """Estimated from samples taken at equal distances. O(samples)."""
     n = len(boxes)
     if n == 0:
-        return Shape(0, 0.0, 0.0, 0.0)
+        return Shape(0, 0.0, 0.0)
     lo, hi = dense(taken(boxes, _spread(n, _SAMPLE_BOXES)), dims)
     points = _middles(*dense(taken(boxes, _spread(n, _SAMPLE_POINTS)), dims))
     inside = np.ones((len(points), len(lo)), np.bool_)
-    left = 1.0
     for attribute in range(dims):
         x = points[:, attribute, None]
-        holds = (lo[:, attribute] <= x) & (x < hi[:, attribute])
-        inside &= holds
-        left = min(left, float(holds.mean()))
-    return Shape(n, float(np.diff(boxes.starts).mean()), n * float(inside.mean()), n * left)
+        inside &= (lo[:, attribute] <= x) & (x < hi[:, attribute])
+    return Shape(n, float(np.diff(boxes.starts).mean()), n * float(inside.mean()))
 
 
 def signatures(boxes: Sparse) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from service.index.answers import Keys
 from service.index.default.border_lists import BorderLists
-from service.index.default.chooser import STRUCTURES, Choose
+from service.index.default.chooser import STRUCTURES, Choice, Choose
 from service.index.default.part import NEVER, Part, Sparse, joined, taken
 from service.index.default.several import Several
 from service.index.kernel import kernel, reads, writes
@@ -49,16 +49,20 @@ class Level:
         self.parts: tuple[Part, ...] = tuple(
             STRUCTURES[one.structure].make(one.boxes, dims) for one in choices
         )
-        self._reasons = [(one.structure, one.reason, one.predicted_ns) for one in choices]
-        self._attributes = [
-            tuple(np.flatnonzero(np.bincount(one.boxes.attributes, minlength=dims)).tolist())
-            for one in choices
-        ]
         self._by_slot = [np.argsort(part.slots, kind="stable").astype(np.int32) for part in self.parts]
         self.several = Several(boxes)
         self._lists: tuple[BorderLists, ...] | None = None
-        self.living = len(boxes)
-        self.size = len(boxes)
+        self.views = [_viewed(part, choice, dims) for part, choice in zip(self.parts, choices, strict=True)]
+
+    @property
+    def size(self) -> int:
+        """Its boxes, removed ones too."""
+        return sum(view.boxes for view in self.views)
+
+    @property
+    def living(self) -> int:
+        """Its boxes that are not removed."""
+        return sum(view.boxes - view.removed for view in self.views)
 
     @property
     def nbytes(self) -> int:
@@ -76,8 +80,11 @@ class Level:
         """Marks all boxes of the slots that are here and live as removed at a version; any slots will do.
 
         Writer only. O(k log n) a part."""
-        for part, by_slot in zip(self.parts, self._by_slot, strict=True):
-            self.living -= _remove(part.slots, by_slot, slots, part.removed_at, version)
+        for number, (part, by_slot) in enumerate(zip(self.parts, self._by_slot, strict=True)):
+            count = _remove(part.slots, by_slot, slots, part.removed_at, version)
+            if count:
+                view = self.views[number]
+                self.views[number] = view._replace(removed=view.removed + count)
 
     def removed_since(self, version: int) -> Slots:
         """The slots removed after a version. O(n)."""
@@ -105,27 +112,11 @@ class Level:
             found += lists.search(before, after, part.removed_at, version, most, far, out[found:])
         return found
 
-    def views(self) -> list[PartView]:
-        """Its parts as they are. O(size)."""
-        return [
-            PartView(
-                structure=structure,
-                reason=reason,
-                attributes=attributes,
-                boxes=len(part.slots),
-                removed=int((part.removed_at < NEVER).sum()),
-                nbytes=part.nbytes,
-                predicted_ns=predicted_ns,
-            )
-            for part, attributes, (structure, reason, predicted_ns) in zip(
-                self.parts, self._attributes, self._reasons, strict=True
-            )
-        ]
-
     def check(self) -> None:
         """Asserts every invariant. O(size)."""
         assert self.size == sum(len(part.slots) for part in self.parts)
         assert self.living == sum(int((part.removed_at == NEVER).sum()) for part in self.parts)
+        assert [view.boxes for view in self.views] == [len(part.slots) for part in self.parts]
         for part, by_slot in zip(self.parts, self._by_slot, strict=True):
             part.check()
             assert np.array_equal(np.sort(by_slot), np.arange(len(part.slots)))
@@ -134,6 +125,20 @@ class Level:
         assert np.array_equal(self.several.slots, slots[counts > 1])
         for lists in self._lists or ():
             lists.check()
+
+
+def _viewed(part: Part, choice: Choice, dims: int) -> PartView:
+    """A part that has just been made."""
+    constrained = np.bincount(choice.boxes.attributes, minlength=dims)
+    return PartView(
+        structure=choice.structure,
+        reason=choice.reason,
+        attributes=tuple(np.flatnonzero(constrained).tolist()),
+        boxes=len(part.slots),
+        removed=0,
+        nbytes=part.nbytes,
+        predicted_ns=choice.predicted_ns,
+    )
 
 
 @kernel(

@@ -280,13 +280,13 @@ class DefaultIndex:
         return Hits(np.ascontiguousarray(found[:, 0]), np.ascontiguousarray(found[:, 1]))
 
     def views(self) -> list[PartView]:
-        """What the index is made of, largest level first, the delta last; for people. O(n)."""
+        """What the index is made of, largest level first, the delta last; for people. O(parts)."""
         _, delta, free, levels = self._snapshot
-        views = [view for level in levels for view in level.views()]
+        views = [view for level in levels for view in level.views]
         if len(free):
             views.append(PartView("free", "no constraint", (), len(free), 0, free.nbytes, 0.0))
         removed = delta.size - len(living(delta))
-        shape = Shape(delta.size, self.dims, 0.0, 0.0)
+        shape = Shape(delta.size, self.dims, 0.0)
         waiting = PartView(
             "delta",
             "not filed yet",
