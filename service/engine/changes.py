@@ -10,7 +10,6 @@ enter and can be folded.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +17,9 @@ from numpy.typing import NDArray
 from service.engine.catalog import QueryChange
 from service.engine.delta import Flags, Transition, settle
 from service.engine.effects import BorderRecords, Cause, CommandEffects, Task
-from service.engine.queryset import KIND_BIT, QuerySet
+from service.engine.queryset import KIND_BIT, Boxes, QuerySet
 from service.engine.streams import StreamTable, occurrences
-from service.index.protocol import Bounds, Hits, Rows, Slots
+from service.index.protocol import Hits, Rows, Slots
 from service.model import Initial, Kind, Query, Region
 
 _ENTER, _LEAVE = KIND_BIT[Kind.ENTER], KIND_BIT[Kind.LEAVE]
@@ -32,11 +31,11 @@ def apply_changes(
 ) -> list[CommandEffects]:
     """Moves the queries of one source and says who entered and left. O(streams x boxes) at most."""
     telling = [change for change in changes if _tells(change)] if tables else []
-    old = _boxes(queries, [change.before for change in telling])
+    old = queries.boxes_of(enumerate(change.before for change in telling))
     slot_of_dropped = {c.id: queries.slot_of[c.id] for c in changes if c.before and not c.after}
     queries.drop([change.id for change in changes if change.before and not change.after])
     queries.put([change.after for change in changes if change.after])
-    new = _boxes(queries, [change.after for change in telling])
+    new = queries.boxes_of(enumerate(change.after for change in telling))
     slots = np.array(
         [slot_of_dropped.get(c.id, queries.slot_of.get(c.id, -1)) for c in telling], dtype=np.int32
     )
@@ -60,32 +59,10 @@ def _tells(change: QueryChange) -> bool:
     return change.before is not None and change.after is not None and change.before.on != change.after.on
 
 
-class _Boxes(NamedTuple):
-    """``[lo[i], hi[i])`` of the query at the place ``owners[i]`` of a group."""
-
-    owners: Slots
-    lo: Bounds
-    hi: Bounds
-
-
-def _boxes(queries: QuerySet, group: Sequence[Query | None]) -> _Boxes:
-    """The boxes of the enabled queries of a group."""
-    dims = len(queries.attributes)
-    owners, lows, highs = [np.empty(0, np.int32)], [np.empty((0, dims))], [np.empty((0, dims))]
-    for place, query in enumerate(group):
-        region = _active_region(query)
-        if region is not None:
-            lo, hi = queries.boxes(region)
-            owners.append(np.full(len(lo), place, dtype=np.int32))
-            lows.append(lo)
-            highs.append(hi)
-    return _Boxes(np.concatenate(owners), np.concatenate(lows), np.concatenate(highs))
-
-
 class _Group:
     """A group of changes as columns over their places in the group."""
 
-    def __init__(self, changes: Sequence[QueryChange], slots: Slots, old: _Boxes, new: _Boxes) -> None:
+    def __init__(self, changes: Sequence[QueryChange], slots: Slots, old: Boxes, new: Boxes) -> None:
         self.slots = slots
         self.old = old
         self.new = new

@@ -11,8 +11,9 @@ is crossed, however many hold the point.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,14 @@ KIND_BIT: Mapping[Kind, int] = {Kind.MATCH: 1, Kind.ENTER: 2, Kind.LEAVE: 4, Kin
 
 IndexFactory = Callable[[Source], BoxIndex]
 """Makes an empty index for the queries of a source."""
+
+
+class Boxes(NamedTuple):
+    """``[lo[i], hi[i])`` belongs to the number ``owners[i]``."""
+
+    owners: Slots
+    lo: Bounds
+    hi: Bounds
 
 
 class QuerySet:
@@ -70,6 +79,18 @@ class QuerySet:
             rows.extend(product(*axes))
         flat = np.array(rows, dtype=np.float64).reshape(len(rows), len(self.attributes), 2)
         return np.ascontiguousarray(flat[:, :, 0]), np.ascontiguousarray(flat[:, :, 1])
+
+    def boxes_of(self, numbered: Iterable[tuple[int, Query | None]]) -> Boxes:
+        """The boxes of some queries under their numbers; those that are None or disabled have none."""
+        dims = len(self.attributes)
+        owners, lows, highs = [np.empty(0, np.int32)], [np.empty((0, dims))], [np.empty((0, dims))]
+        for number, query in numbered:
+            if query is not None and query.enabled:
+                lo, hi = self.boxes(query.region)
+                owners.append(np.full(len(lo), number, dtype=np.int32))
+                lows.append(lo)
+                highs.append(hi)
+        return Boxes(np.concatenate(owners), np.concatenate(lows), np.concatenate(highs))
 
     def put(self, queries: Sequence[Query]) -> Slots:
         """Registers or replaces queries (each id once) and returns their slots. One index update for all."""
@@ -154,18 +175,8 @@ class QuerySet:
 
     def _index(self, slots: Sequence[int]) -> None:
         for index, owned in self._by_index(slots):
-            owners: list[NDArray[np.int32]] = []
-            lows: list[Bounds] = []
-            highs: list[Bounds] = []
-            for slot in owned:
-                query = self.queries[slot]
-                assert query is not None
-                lo, hi = self.boxes(query.region)
-                owners.append(np.full(len(lo), slot, dtype=np.int32))
-                lows.append(lo)
-                highs.append(hi)
             if owned:
-                index.insert(np.concatenate(owners), np.concatenate(lows), np.concatenate(highs))
+                index.insert(*self.boxes_of((slot, self.queries[slot]) for slot in owned))
 
     def _reserve(self, id: str) -> int:
         slot = self.slot_of.get(id)
