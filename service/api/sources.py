@@ -45,12 +45,12 @@ _INDEX_VIEW = {
     "matching": [
         {
             "structure": "kd",
-            "reason": "100000 boxes, about 10.0 around a point: kd 160 ns (bitmaps 350, scan 25020)",
+            "reason": "100000 boxes, about 10.0 around a point: kd 280 ns (scan 26730)",
             "attributes": ["lat", "lon"],
             "boxes": 100000,
             "removed": 12,
             "bytes": 9600000,
-            "predicted_ns": 160.0,
+            "predicted_ns": 280.0,
         },
         {
             "structure": "delta",
@@ -68,6 +68,11 @@ _CHANGED = {
     **_VIEW,
     "active_from": {"command": 0, "positions": [{"topic": "events.ais", "partition": 0, "offset": 0}]},
 }
+
+
+def _not_there(name: str) -> ProblemError:
+    missing = unknown_source(name)
+    return ProblemError(404, missing.reason, "name", missing.detail)
 
 
 @router.put(
@@ -100,8 +105,7 @@ async def put_source(name: str, request: Request, service: LiveService) -> Respo
 async def get_source(name: str, service: LiveService) -> Response:
     source = await service.ask(lambda engine: engine.catalog.sources.get(name))
     if source is None:
-        missing = unknown_source(name)
-        raise ProblemError(404, missing.reason, "name", missing.detail)
+        raise _not_there(name)
     return json_answer(source_view(source))
 
 
@@ -121,8 +125,7 @@ async def get_index(name: str, service: LiveService) -> Response:
 
     view = await service.ask(look)
     if view is None:
-        missing = unknown_source(name)
-        raise ProblemError(404, missing.reason, "name", missing.detail)
+        raise _not_there(name)
     return json_answer(view)
 
 

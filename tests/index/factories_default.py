@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.index.default.chooser import STRUCTURES, Choice, Choose, signatures
+from service.index.default.chooser import STRUCTURES, Choice, Choose
 from service.index.default.mixed import DefaultIndex, Rebuild
 from service.index.default.part import Sparse, taken
+from service.index.default.signatures import signatures
 from service.index.protocol import Bounds, Slots
 from tests.index.worlds import Factory
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from service.index.default.kd import MOST_DIMS, Kd
 from service.index.default.part import Part, Sparse, dense, taken
 from service.index.default.scan_part import ScanPart
+from service.index.default.signatures import signatures
 from service.index.default.windows import Windows
 
 _SAMPLE_BOXES = 2048
@@ -90,7 +91,7 @@ STRUCTURES: Mapping[str, Structure] = {
 
 
 def chosen(boxes: Sparse, dims: int, asked: Mapping[frozenset[int], str] | None = None) -> Sequence[Choice]:
-    """The choices of the model, but for signatures that a structure is ``asked`` for. O(c log n)."""
+    """The choices of the model, but for signatures that a structure is ``asked`` for. O(c)."""
     asked = asked or {}
     number, firsts = signatures(boxes)
     counts = np.bincount(number, minlength=len(firsts))
@@ -152,18 +153,6 @@ def shape_of(boxes: Sparse, dims: int) -> Shape:
         x = points[:, attribute, None]
         inside &= (lo[:, attribute] <= x) & (x < hi[:, attribute])
     return Shape(n, float(np.diff(boxes.starts).mean()), n * float(inside.mean()))
-
-
-def signatures(boxes: Sparse) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The boxes by signature: for each box the number of its signature, and for each signature one of its
-    boxes. O(c log n) for c entries."""
-    # Two independent sums of random words tell sets apart but for one in 2**100.
-    words = np.random.default_rng(0).integers(1, 2**62, (256, 2))
-    owner = np.repeat(np.arange(len(boxes)), np.diff(boxes.starts))
-    sums = np.zeros((len(boxes), 2), np.int64)
-    np.add.at(sums, owner, words[boxes.attributes])
-    _, first, number = np.unique(sums, axis=0, return_index=True, return_inverse=True)
-    return number.reshape(-1), first
 
 
 def _spread(n: int, most: int) -> NDArray[np.intp]:
