@@ -31,13 +31,10 @@ from service.index.interval.ibs_tree_kernels import (
     mark_boxes,
     marks_tree,
 )
+from service.index.interval.mark_pool import SLACK, laid_out
 from service.index.kernel import kernel, reads
 from service.index.protocol import Bounds
 
-_SLACK = 4
-_SPARE = 8
-_LEAST_SPARE = 1024
-_MOST_MARKS = 2**31 - 1
 # As in ``ibs_tree_kernels``: a kernel names none of another module.
 _CHILD, _NODES = 0, 0
 
@@ -72,7 +69,7 @@ class IBSForest:
         self._make_room(2 * self.dims * (boxes.size - first))
         add_boxes(self.trees, first, boxes.size, boxes.lo, boxes.hi)
         if self.trees.state[USED] > len(self.trees.pool):
-            self._mark_anew(boxes, slack=_SLACK)
+            self._mark_anew(boxes, slack=SLACK)
 
     def drop(self, boxes: Boxes, gone: NDArray[np.int64]) -> None:
         mark_boxes(self.trees, gone, boxes.lo, boxes.hi, -1)
@@ -102,17 +99,9 @@ class IBSForest:
         edges = trees.edges
         edges[:, COUNT] = 0
         mark_boxes(trees, alive, boxes.lo, boxes.hi, 0)
-        counts = edges[:, COUNT].astype(np.int64)
-        rooms = counts + counts // slack + 1 if slack else counts
-        used = int(rooms.sum())
-        length = used + used // _SPARE + _LEAST_SPARE
-        if length > _MOST_MARKS:
-            raise MemoryError(f"an IBS forest has room for {_MOST_MARKS} marks, not {length}")
-        edges[:, FIRST] = np.cumsum(rooms) - rooms
-        edges[:, ROOM] = rooms
-        edges[:, COUNT] = 0
+        used, pool = laid_out(edges[:, FIRST], edges[:, COUNT], edges[:, ROOM], slack=slack)
         trees.state[USED] = used
-        self.trees = trees._replace(pool=np.empty(length, np.int32))
+        self.trees = trees._replace(pool=pool)
         mark_boxes(self.trees, alive, boxes.lo, boxes.hi, 1)
 
     def _ranges(self) -> tuple[Bounds, NDArray[np.int64]]:

@@ -45,13 +45,10 @@ from service.index.interval.is_list_kernels import (
     drop_boxes,
     mark_boxes,
 )
+from service.index.interval.mark_pool import SLACK, laid_out
 from service.index.kernel import kernel, reads, writes
 from service.index.protocol import Points
 
-_SLACK = 4
-_SPARE = 8
-_LEAST_SPARE = 1024
-_MOST_MARKERS = 2**31 - 1
 # As in ``is_list_kernels``: a kernel names none of another module.
 _HEAD, _NEXT, _FIRST, _COUNT = 0, 0, 1, 2
 
@@ -136,7 +133,7 @@ class _List:
     def _mend(self, boxes: Boxes) -> None:
         """When the pool was too short some markers are missing."""
         if self.skips.state[USED] > len(self.skips.pool):
-            self._mark_anew(living(boxes), slack=_SLACK)
+            self._mark_anew(living(boxes), slack=SLACK)
 
     def _mark_anew(self, alive: NDArray[np.int64], *, slack: int) -> None:
         """All markers of the living boxes, from their ends, with 1 / ``slack`` of room to spare an edge."""
@@ -144,17 +141,9 @@ class _List:
         edges = skips.edges
         edges[:, COUNT] = 0
         mark_boxes(skips, alive, 0)
-        counts = edges[:, COUNT].astype(np.int64)
-        rooms = counts + counts // slack + 1 if slack else counts
-        used = int(rooms.sum())
-        length = used + used // _SPARE + _LEAST_SPARE
-        if length > _MOST_MARKERS:
-            raise MemoryError(f"an IS-list has room for {_MOST_MARKERS} markers, not {length}")
-        edges[:, FIRST] = np.cumsum(rooms) - rooms
-        edges[:, ROOM] = rooms
-        edges[:, COUNT] = 0
+        used, pool = laid_out(edges[:, FIRST], edges[:, COUNT], edges[:, ROOM], slack=slack)
         skips.state[USED] = used
-        self.skips = skips._replace(pool=np.empty(length, np.int32))
+        self.skips = skips._replace(pool=pool)
         mark_boxes(self.skips, alive, 1)
 
 
