@@ -9,7 +9,7 @@ from service.bench.experiment import Scale
 from service.bench.measure import digest_of
 from service.bench.papers import cei, cei_findings, vci
 from service.bench.papers.cei_findings import ALL, VIRTUAL
-from service.bench.papers.interval_figures import Curves, Judge
+from service.bench.papers.figures import Curves, Judge
 from service.bench.papers.intervals import STRUCTURES, AsReported, Setting, cost, queries, values
 from service.bench.papers.virtual_constructs import CONSTRUCTS, entries, paper_bytes
 from service.index.brute import BruteForce

@@ -8,7 +8,8 @@ import pytest
 from service.bench.experiment import Scale
 from service.bench.measure import digest_of
 from service.bench.papers import vcr
-from service.bench.papers.vcr_figures import UNIFORM, Curves, Drawn, Judge, Setting, costs, events, predicates
+from service.bench.papers.figures import Curves, Judge
+from service.bench.papers.vcr_figures import UNIFORM, Drawn, Setting, costs, events, predicates
 from service.index.brute import BruteForce
 from tests.index.worlds import SMALL
 

@@ -37,6 +37,7 @@ from service.bench.papers.bmq_streams import (
     cost,
     shrunk,
 )
+from service.bench.papers.figures import series
 from service.bench.targets_moves import Floor
 from service.bench.workloads import walk
 from service.index.border.bmq import BMQIndex
@@ -86,7 +87,7 @@ def _figure(name: str, question: str, finding: str, sweep: Sweep, drawn: Drawn, 
         return Result(
             x=sweep.parameter,
             y=drawn.value,
-            series={name: list(zip(x, curve, strict=True)) for name, curve in curves.items()},
+            series=series(x, curves),
             rows=[
                 _row(sweep, drawn, place, {name: curve[i] for name, curve in curves.items()}, costs[i])
                 for i, place in enumerate(x)

@@ -8,18 +8,17 @@ Not for: measuring (``bmq_streams``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from service.bench.goals import Goal
 from service.bench.papers.bmq_streams import BMQ, CEI_UNIT, IS_BASED, OVER_INTERVALS
+from service.bench.papers.figures import Curves
 
 FIXED_QUERIES = 100_000
 FIXED_WIDTH = 0.1
 FIXED_LEVEL = 0.01
 """N, and W and FL in percent, where they do not vary."""
 
-Curves = Mapping[str, Sequence[float]]
-"""By the name of a contender, what was measured, place by place."""
 Judge = Callable[[Sequence[float], Curves], list[Goal]]
 """From the values of the parameter and the curves: what would confirm the finding."""
 

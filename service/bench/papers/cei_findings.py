@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from service.bench.papers.interval_figures import Curves
+from service.bench.papers.figures import Curves
 
 VIRTUAL = ("UI", "LCI", "CEI")
 ALL = (*VIRTUAL, "IS-list")

@@ -9,18 +9,15 @@ Not for: what is measured and how (``intervals``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
 from service.bench.experiment import Experiment, Result, Scale
-from service.bench.papers.intervals import Cost, Setting, cost, digest_of_all
+from service.bench.goals import combined
+from service.bench.papers.figures import Judge, judged
+from service.bench.papers.intervals import Cost, Setting, cost
 from service.bench.papers.virtual_constructs import paper_bytes
-
-Curves = Mapping[str, Sequence[float]]
-"""By the name of a structure, what was measured, setting by setting."""
-Judge = Callable[[Sequence[float], Curves], tuple[bool, str]]
-"""From the values of the parameter and the curves: whether the finding holds, and what was found."""
 
 _SEARCHES = 50_000
 _SHRINK = 32
@@ -55,21 +52,12 @@ def figure(
         curves = {
             structure: [_height(each, structure, drawn) for each in costs] for structure in sweep.structures
         }
-        agrees, verdict = judge(x, curves)
-        return Result(
-            x=sweep.parameter,
-            y=drawn.value,
-            series={structure: list(zip(x, curve, strict=True)) for structure, curve in curves.items()},
-            rows=[
-                _row(sweep, drawn, setting, each, {s: curve[i] for s, curve in curves.items()}, seed)
-                for i, (setting, each) in enumerate(zip(settings, costs, strict=True))
-            ],
-            digest=digest_of_all(costs),
-            agrees=agrees,
-            verdict=verdict,
-            log_x=True,
-            log_y=True,
-        )
+        rows = [
+            _row(sweep, drawn, setting, each, {s: curve[i] for s, curve in curves.items()}, seed)
+            for i, (setting, each) in enumerate(zip(settings, costs, strict=True))
+        ]
+        digest = combined(each.digest for each in costs)
+        return judged(sweep.parameter, drawn.value, x, curves, rows, digest, judge)
 
     return Experiment(name, origin, question, finding, run)
 

@@ -15,9 +15,8 @@ Not for: which figure shows what (``cei``, ``vci``).
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -135,8 +134,3 @@ def cost(names: Iterable[str], setting: Setting, *, searches: int, repeats: int,
         count,
         next(iter(timings.values())).digest,
     )
-
-
-def digest_of_all(costs: Sequence[Cost]) -> str:
-    """One digest of the answers of a whole experiment."""
-    return hashlib.sha256("".join(each.digest for each in costs).encode()).hexdigest()

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from service.bench.experiment import Experiment, Result, Scale
+from service.bench.goals import combined
 from service.bench.measure import batches, race
 from service.bench.papers.intervals import AsReported
 from service.bench.papers.spatial_join_windows import WINDOWS
@@ -27,7 +28,6 @@ from service.bench.papers.spatial_join_workloads import (
     Row,
     Setting,
     data_elements,
-    digest_of_all,
     queries,
     sweep,
 )
@@ -132,7 +132,7 @@ def _table_3(scale: Scale, seed: int) -> Result:
         "us a data element",
         series,
         rows,
-        digest_of_all(digests),
+        combined(digests),
         falls and grows,
         f"From the smallest batch to the largest, time a data element {'falls' if falls else 'does not fall'}"
         f" and the best N_dc {'does not fall' if grows else 'falls'}. The model's choice costs"
@@ -172,7 +172,7 @@ def _figure(
             for name in CONTENDERS
         },
         rows,
-        digest_of_all(one.digest for one in found),
+        combined(one.digest for one in found),
         judge(found),
         f"{words} IBS takes so many times as long as SJ-Batch and SJ-Immediate: {'; '.join(ratios)}.",
         log_y=True,

@@ -14,8 +14,7 @@ Not for: which figure shows what (``spatial_join``), joins of windows (``spatial
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -138,8 +137,3 @@ def _best(rounds: Sequence[Measured]) -> Measured:
     return rounds[0]._replace(
         element_us={name: min(one.element_us[name] for one in rounds) for name in names}
     )
-
-
-def digest_of_all(digests: Iterable[str]) -> str:
-    """One digest of several."""
-    return hashlib.sha256(" ".join(digests).encode()).hexdigest()

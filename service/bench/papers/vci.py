@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from service.bench.experiment import Experiment
-from service.bench.papers.interval_figures import Curves, Drawn, Sweep, figure
+from service.bench.papers.figures import Curves
+from service.bench.papers.interval_figures import Drawn, Sweep, figure
 from service.bench.papers.intervals import Setting
 
 _BEST = "LCI-BV(DT)"

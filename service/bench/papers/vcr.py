@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from service.bench.experiment import Experiment
+from service.bench.papers.figures import Curves, Judge
 from service.bench.papers.vcr_figures import (
     UNIFORM,
     Curve,
-    Curves,
     Drawn,
-    Judge,
     Setting,
     Structure,
     Sweep,

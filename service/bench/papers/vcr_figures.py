@@ -15,7 +15,6 @@ Not for: which figure shows what (``vcr``).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -24,7 +23,9 @@ from typing import NamedTuple
 import numpy as np
 
 from service.bench.experiment import Experiment, Result, Scale
+from service.bench.goals import combined
 from service.bench.measure import Batches, Contender, Deferred, race
+from service.bench.papers.figures import Curves, Judge, judged
 from service.bench.papers.intervals import AsReported
 from service.index.box.rtree import RTree
 from service.index.box.vcr import VCR, Decomposition
@@ -102,12 +103,6 @@ class Curve(NamedTuple):
     label: str
 
 
-Curves = Mapping[str, Sequence[float]]
-Judge = Callable[[Sequence[float], Curves], tuple[bool, str]]
-"""From the values of the parameter and the curves, by label: whether the finding holds, and what was
-found."""
-
-
 @dataclass(frozen=True, slots=True)
 class Sweep:
     """One parameter varies, of ``value`` in a setting. ``ratio`` is of two curves, by label; without it, what
@@ -156,17 +151,10 @@ def figure(name: str, origin: str, question: str, finding: str, *, sweep: Sweep,
             curve.label: [curve.drawn.of(found[curve.structure.name]) for found, _ in measured]
             for curve in sweep.curves
         }
-        agrees, verdict = judge(x, curves)
-        return Result(
-            x=sweep.parameter,
-            y=" or ".join(dict.fromkeys(curve.drawn.value for curve in sweep.curves)),
-            series={label: list(zip(x, curve, strict=True)) for label, curve in curves.items()},
-            rows=_rows(sweep, settings, curves, [found for found, _ in measured]),
-            digest=hashlib.sha256("".join(digest for _, digest in measured).encode()).hexdigest(),
-            agrees=agrees,
-            verdict=verdict,
-            log_x=True,
-            log_y=True,
+        drawn = " or ".join(dict.fromkeys(curve.drawn.value for curve in sweep.curves))
+        rows = _rows(sweep, settings, curves, [found for found, _ in measured])
+        return judged(
+            sweep.parameter, drawn, x, curves, rows, combined(digest for _, digest in measured), judge
         )
 
     return Experiment(name, origin, question, finding, run)
@@ -218,7 +206,7 @@ def costs(
             besides = index.nbytes - plain.nbytes
             search_us = 1e6 * timings[name].best_s / len(points)
             found[name] = Cost(search_us, ids, besides, *_counted(index))
-    return found, hashlib.sha256("".join(digests).encode()).hexdigest()
+    return found, combined(digests)
 
 
 def _asks(index: Index, points: Points, size: int) -> Contender:
