@@ -34,7 +34,7 @@ class BorderLists:
 
     Attribute a has the values ``values[first[a]:first[a + 1]]``, rising; ``owners`` says of which box each is
     an end (``box << 1``, plus 1 for an upper end). A grid of equal cells, which is monotone in the value,
-    shortens the search and decides nothing: cell i of attribute a is ``grid[a] = (origin, scale)`` and begins
+    shortens the search and decides nothing: ``grid[a]`` is ``(origin, scale, top)``, and cell i of a begins
     at the rank ``cells[first_cell[a] + i]``. Built in O(c log c).
     """
 
@@ -160,7 +160,7 @@ def _celled(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int32]]:
     """The grids over the sorted values of each attribute: see ``BorderLists``. O(values)."""
     dims = len(first) - 1
-    grid, first_cell = np.zeros((dims, 2)), np.zeros(dims + 1, np.int64)
+    grid, first_cell = np.zeros((dims, 3)), np.zeros(dims + 1, np.int64)
     cells: list[NDArray[np.int32]] = []
     for a in range(dims):
         own = values[first[a] : first[a + 1]]
@@ -168,12 +168,10 @@ def _celled(
         if len(own):
             # Between the outermost 1/256: one stray border must not stretch the cells.
             low, high = own[len(own) // 256], own[-1 - len(own) // 256]
-            with np.errstate(over="ignore"):  # infinitely wide: one cell
-                width = high / count - low / count
-            scale = 1 / width if width > 1e-300 else 0.0
-            grid[a] = low, scale
+            half = high / 2 - low / 2  # halved: the difference of two finite numbers may be infinite
+            grid[a] = low, count / half if half > 1e-290 else 0.0, high
         number = np.empty(len(own), np.int32)
-        _cells_of(own, grid[a, 0], grid[a, 1], count, number)
+        _cells_of(own, grid[a], count, number)
         starts = np.searchsorted(number, np.arange(count + 1)).astype(np.int32)
         cells.append(starts)
         first_cell[a + 1] = first_cell[a] + len(starts)
@@ -202,27 +200,26 @@ _LISTS = (
 _POINTS = reads(types.float64, 2)
 
 
-@kernel(types.int64(types.float64, types.float64, types.float64, types.int64))
-def _cell(x, origin, scale, cells):  # type: ignore[no-untyped-def]
-    """The cell of x, 0 to ``cells - 1``: monotone in x, whatever is rounded."""
-    place = (x - origin) * scale
-    if not place > 0:  # or inf - inf
-        return 0
+@kernel(types.int64(types.float64, _FLOATS, types.int64))
+def _cell(x, grid, cells):  # type: ignore[no-untyped-def]
+    """The cell of x, 0 to ``cells - 1``: monotone in x, whatever is rounded. Beyond the grid, the first or
+    the last. Nothing overflows: x is brought between the ends of the grid, and halves are subtracted."""
+    place = (min(max(x, grid[0]), grid[2]) / 2 - grid[0] / 2) * grid[1]
     return np.int64(min(place, cells - 1))
 
 
-@kernel(types.void(_FLOATS, types.float64, types.float64, types.int64, writes(types.int32, 1)))
-def _cells_of(values, origin, scale, cells, out):  # type: ignore[no-untyped-def]
+@kernel(types.void(_FLOATS, _FLOATS, types.int64, writes(types.int32, 1)))
+def _cells_of(values, grid, cells, out):  # type: ignore[no-untyped-def]
     """Writes the cell of each value."""
     for i in range(len(values)):
-        out[i] = _cell(values[i], origin, scale, cells)
+        out[i] = _cell(values[i], grid, cells)
 
 
 @kernel(types.int64(_FLOATS, *_RANKS, types.int64, types.float64))
 def _rank(values, first, grid, first_cell, cells, a, x):  # type: ignore[no-untyped-def]
     """The place of the first border of attribute a above x: all values in earlier cells are at most x."""
     begin = first_cell[a]
-    cell = begin + _cell(x, grid[a, 0], grid[a, 1], first_cell[a + 1] - begin - 1)
+    cell = begin + _cell(x, grid[a], first_cell[a + 1] - begin - 1)
     low, high = first[a] + cells[cell], first[a] + cells[cell + 1]
     while low < high:
         middle = (low + high) >> 1
