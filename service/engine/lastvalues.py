@@ -61,13 +61,12 @@ class LastValues:
             return Hits(np.empty(0, np.int32), np.empty(0, np.int32))
         if len(living) <= _FEW or point.shape[1] == 0:
             return _scanned(point, living, owners, lo, hi)
-        self._decide(point, living, len(owners))
+        stale = self._stale(point, living, len(owners))
         if self._index is None:
             return _scanned(point, living, owners, lo, hi)
         pairs = self._index.join(lo, hi)
         rows = self._rows[pairs.rows]
         still = ~self._moved[rows]
-        stale = living[self._is_stale(living)]
         among = _scanned(point, stale, owners, lo, hi)
         keys = np.concatenate(
             [
@@ -78,25 +77,24 @@ class LastValues:
         keys = np.unique(keys)
         return Hits((keys >> 32).astype(np.int32), (keys & 0x7FFFFFFF).astype(np.int32))
 
-    def _is_stale(self, living: Rows) -> NDArray[np.bool_]:
-        """Which living rows the index does not know as they are."""
-        stale = np.ones(len(living), np.bool_)
-        known = living < len(self._moved)
-        stale[known] = self._moved[living[known]]
-        return stale
-
-    def _decide(self, point: Points, living: Rows, boxes: int) -> None:
-        """Makes the index when it has been paid for, and gives it up when it no longer fits."""
+    def _stale(self, point: Points, living: Rows, boxes: int) -> Rows:
+        """The living rows that the index does not know as they are. Makes the index when it has been paid
+        for, and gives it up when it no longer fits; without one, nothing is known."""
         if self._index is not None:
-            if _MOVED_SHARE * int(np.count_nonzero(self._is_stale(living))) <= len(living):
-                return
+            stale = np.ones(len(living), np.bool_)
+            known = living < len(self._moved)
+            stale[known] = self._moved[living[known]]
+            if _MOVED_SHARE * int(np.count_nonzero(stale)) <= len(living):
+                return living[stale]
             self._index, self._paid_ns = None, 0.0
         self._paid_ns += len(living) * (_SCAN_NS + _BOX_NS * min(boxes, _MANY_BOXES * 4))
-        if self._paid_ns >= _BUILD_NS * len(living):
-            self._rows = living
-            self._index = DataIndex(np.ascontiguousarray(point[living]))
-            self._moved = np.ones(len(point), np.bool_)
-            self._moved[living] = False
+        if self._paid_ns < _BUILD_NS * len(living):
+            return living
+        self._rows = living
+        self._index = DataIndex(np.ascontiguousarray(point[living]))
+        self._moved = np.ones(len(point), np.bool_)
+        self._moved[living] = False
+        return living[:0]
 
 
 def _scanned(point: Points, living: Rows, owners: Slots, lo: Bounds, hi: Bounds) -> Hits:
