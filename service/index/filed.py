@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.index.answers import Collector, Keys, as_points, borders_by_stab
-from service.index.boxes import Boxes, BoxStore
+from service.index.boxes import Boxes, BoxStore, by_first_lower_end
 from service.index.protocol import Borders, Bounds, Hits, Points, Slots
 from service.index.scan import scan
 
@@ -69,8 +69,8 @@ class FiledIndex(ABC):
 
     def _order(self, lo: Bounds, hi: Bounds) -> NDArray[np.intp] | None:
         """The order in which boxes are numbered before they are filed: a permutation of n, None as they are.
-        By default that of their first lower ends: boxes that answer together lie together."""
-        return np.argsort(lo[:, 0], kind="stable") if self.dims else None
+        By default that of their first lower ends."""
+        return by_first_lower_end(lo, hi)
 
     def __len__(self) -> int:
         return len(self._store)

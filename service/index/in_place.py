@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.index.answers import Collector, Keys, as_points, borders_by_stab
-from service.index.boxes import Boxes, BoxStore
+from service.index.boxes import Boxes, BoxStore, by_first_lower_end
 from service.index.protocol import Borders, Bounds, Hits, Points, Slots
 
 _BULK_SHARE = 4
@@ -80,7 +80,7 @@ class InPlaceIndex(ABC):
             first = self._store.boxes.size
             self._store.insert(slots, lo, hi)
             if _BULK_SHARE * len(slots) > self._store.boxes.size:
-                self._store.arrange(_by_first_lower_end)
+                self._store.arrange(by_first_lower_end)
                 self._structure.build(self._store.boxes)
             else:
                 self._structure.add(self._store.boxes, first)
@@ -110,8 +110,3 @@ class InPlaceIndex(ABC):
         with self._lock:
             self._store.check()
             self._structure.check(self._store.boxes)
-
-
-def _by_first_lower_end(lo: Bounds, hi: Bounds) -> NDArray[np.intp]:
-    """Boxes that answer together lie together."""
-    return np.argsort(lo[:, 0], kind="stable")

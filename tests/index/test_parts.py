@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from service.index.answers import Collector
-from service.index.boxes import REMOVED, Boxes, BoxStore
+from service.index.boxes import REMOVED, Boxes, BoxStore, by_first_lower_end
 from service.index.interval.cei_grid import chosen_grid
 from service.index.interval.cei_kernels import search
 from service.index.interval.cei_lists import id_lists
@@ -103,7 +103,7 @@ def test_a_snapshot_stays_as_it_is() -> None:
         store.remove(fresh[: 3 + step % 7])
         snapshots.append((store.boxes, seen(store.boxes)))
         if step == 20:
-            store.arrange(lambda lo, hi: np.argsort(lo[:, 0], kind="stable"))
+            store.arrange(by_first_lower_end)
         store.check()
     assert len({boxes.layout for boxes, _ in snapshots}) > 2
     assert all(seen(boxes) == before for boxes, before in snapshots)
@@ -120,7 +120,7 @@ def test_a_layout_lasts_until_boxes_are_renumbered() -> None:
     store.remove(slots(*range(BLOCK, 3 * BLOCK)))
     assert (store.boxes.layout, store.boxes.size) == (1, 1)
     store.insert(slots(7, 5), *cubes([(-9.0, 1.0), (-3.0, 1.0)], 1))
-    store.arrange(lambda lo, hi: np.argsort(lo[:, 0], kind="stable"))
+    store.arrange(by_first_lower_end)
     assert store.boxes.slots[: store.boxes.size].tolist() == [7, 5, 0]
     store.check()
 
