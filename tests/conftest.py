@@ -3,28 +3,36 @@ longest groups begin first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
-HERE = Path(__file__).parent
-LONGEST = ("cases/test_cases_kafka.py", "spark", "cases/test_cases_sqlite.py", "log", "index")
+LONGEST = (
+    "cases/test_cases_kafka.py",
+    "spark/",
+    "index/test_modes.py",
+    "cases/test_cases_sqlite.py",
+    "log/",
+    "index/",
+)
 
 
-def _group(item: pytest.Item) -> str:
-    path = item.path.relative_to(HERE)
-    return path.parts[0] if path.parts[0] == "spark" else path.as_posix()
+class Dealing(LoadFileScheduling):
+    """By file, and all of Spark's files as one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "tests/spark" if file.startswith("tests/spark/") else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Dealing:
+    return Dealing(config, log)
 
 
 def _turn(item: pytest.Item) -> int:
-    path = item.path.relative_to(HERE).as_posix()
+    path = item.nodeid.removeprefix("tests/")
     return next((turn for turn, start in enumerate(LONGEST) if path.startswith(start)), len(LONGEST))
 
 
-@pytest.hookimpl(wrapper=True)  # around all others: xdist reads the groups in a hook that is tried first
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_turn)  # stable: order within a file stays
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
-    yield

@@ -10,44 +10,40 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-#: In two runs, so that neither is long.
-FILES = {
-    "structures": (
-        "test_kernel.py",
-        "test_parts.py",
-        "test_brute.py",
-        "test_cei_encoding.py",
-        "test_cei_grid.py",
-        "test_vci_encoding.py",
-        "test_vci_kernels.py",
-        "test_vci_structures.py",
-        "test_vcr.py",
-        "test_vcr_encoding.py",
-        "test_spatial_join.py",
-        "test_bmq.py",
-        "test_bmq_monitor.py",
-        "test_baselines_intervals.py",
-        "test_baselines_boxes.py",
-        "test_baselines_borders.py",
-        "test_default.py",
-    ),
-    "contract": ("test_contract.py",),
-}
+FILES = (
+    "test_kernel.py",
+    "test_parts.py",
+    "test_brute.py",
+    "test_cei_encoding.py",
+    "test_cei_grid.py",
+    "test_vci_encoding.py",
+    "test_vci_kernels.py",
+    "test_vci_structures.py",
+    "test_vcr.py",
+    "test_vcr_encoding.py",
+    "test_spatial_join.py",
+    "test_bmq.py",
+    "test_bmq_monitor.py",
+    "test_baselines_intervals.py",
+    "test_baselines_boxes.py",
+    "test_baselines_borders.py",
+    "test_default.py",
+    "test_contract.py",
+)
 
 
-@pytest.mark.parametrize("files", FILES)
 @pytest.mark.parametrize("variable", ["NUMBA_DISABLE_JIT", "NUMBA_BOUNDSCHECK"])
-def test_suite_with(variable: str, files: str) -> None:
+def test_suite_with(variable: str) -> None:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment = inherited | {variable: "1", "RANGEWATCH_INDEX_SUITE": "small"}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0"]
     run = subprocess.run(
-        [*command, *(f"tests/index/{name}" for name in FILES[files])],
+        [*command, *(f"tests/index/{name}" for name in FILES)],
         cwd=ROOT,
         env=environment,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1200,
         check=False,
     )
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
