@@ -25,8 +25,20 @@ from typing import Any, NoReturn, TypeVar
 
 from service.expression import MAX_BYTES, MAX_DIGITS, print_region
 from service.log import topics
-from service.model import AttributeType, Initial, Kind, Late, Missing, Nulls, Query, Reason, Refusal, Source
-from service.where import parse_where, region_json, shown
+from service.model import (
+    AttributeType,
+    Initial,
+    Kind,
+    Late,
+    Missing,
+    Nulls,
+    Query,
+    Reason,
+    Refusal,
+    Region,
+    Source,
+)
+from service.where import covers, parse_where, region_json, shown
 
 __all__ = [
     "Limits",
@@ -49,6 +61,9 @@ MAX_PATH = 200
 #: Durations beyond this are mistakes; it keeps sums with timestamps exact in every client's JSON.
 MAX_DURATION_MS = 100 * 365 * 86_400_000
 
+#: The end of the year 9999: as far as dates are written.
+MAX_INSTANT_MS = 253_402_300_799_999
+
 _QUERY_ID = re.compile(r"[A-Za-z0-9._~:-]{1,200}")
 _SOURCE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -57,7 +72,7 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _QUERY_FIELDS = (
-    *("id", "source", "where", "on", "initial", "keep", "for"),
+    *("id", "source", "where", "on", "initial", "keep", "for", "cooldown", "once"),
     *("select", "tags", "enabled", "expires_at"),
 )
 _SOURCE_FIELDS = (
@@ -146,17 +161,23 @@ def parse_query(
     )
     name = _query_id(body.get("id", id), id)
     source = _source_of(body["source"], sources)
-    _refuse_later(body, now_ms)
+    region = parse_where(body["where"], source, limit=limits.disjuncts, max_bytes=limits.text)
     return Query(
         id=name,
         source=source.name,
         where=body["where"],
-        region=parse_where(body["where"], source, limit=limits.disjuncts, max_bytes=limits.text),
+        region=region,
         on=_kinds(body.get("on", ["match", "enter", "leave"])),
         initial=_choice(Initial, body.get("initial", Initial.EMIT), "initial"),
         select=_selected(body.get("select", []), source, limits.select),
         tags=_tags(body.get("tags", {}), limits.tags),
         enabled=_flag(body.get("enabled", True), "enabled"),
+        keep=body.get("keep"),
+        keep_region=_kept(body.get("keep"), region, source, limits),
+        dwell=_optional_duration(body, "for") or 0,
+        cooldown=_optional_duration(body, "cooldown") or 0,
+        once=_flag(body.get("once", False), "once"),
+        expires_at=_expiry(body.get("expires_at"), now_ms),
     )
 
 
@@ -168,12 +189,14 @@ def query_body(query: Query) -> dict[str, Any]:
         "where": query.where,
         "on": [kind.value for kind in Kind if kind in query.on],
         "initial": query.initial.value,
-        "keep": None,
-        "for": None,
+        "keep": query.keep,
+        "for": query.dwell or None,
+        "cooldown": query.cooldown or None,
+        "once": query.once,
         "select": list(query.select),
         "tags": dict(sorted(query.tags.items())),
         "enabled": query.enabled,
-        "expires_at": None,
+        "expires_at": query.expires_at,
     }
 
 
@@ -223,31 +246,35 @@ def _source_of(given: Any, sources: Mapping[str, Source]) -> Source:
     return source
 
 
-def _refuse_later(body: Mapping[str, Any], now_ms: int | None) -> None:
-    """Refuses what the language has but this release does not serve."""
-    expires_at = body.get("expires_at")
-    if expires_at is not None:
-        expires_ms = _instant_ms(expires_at, "expires_at")
-        if now_ms is not None and expires_ms <= now_ms:
-            raise Refusal(Reason.PAST, "expires_at", "has passed already; name a time to come, or null")
-    if body.get("for") is not None:
-        parse_duration(body["for"], "for")
-    for field in ("keep", "for", "expires_at"):
-        if body.get(field) is not None:
-            raise _unsupported(field)
+def _kept(given: Any, region: Region, source: Source, limits: Limits) -> Region | None:
+    if given is None:
+        return None
+    keep = parse_where(given, source, limit=limits.disjuncts, field="keep", max_bytes=limits.text)
+    if not covers(keep, region, limit=limits.disjuncts):
+        detail = "each box of where must lie in one box of keep; widen keep, or leave it out"
+        raise Refusal(Reason.KEEP_SMALLER, "keep", detail)
+    return keep
 
 
-def _unsupported(field: str) -> Refusal:
-    return Refusal(Reason.BAD_VALUE, field, "is not supported yet; leave it out")
+def _optional_duration(body: Mapping[str, Any], field: str) -> int | None:
+    return None if body.get(field) is None else parse_duration(body[field], field)
+
+
+def _expiry(given: Any, now_ms: int | None) -> int | None:
+    if given is None:
+        return None
+    expires_ms = _instant_ms(given, "expires_at")
+    if now_ms is not None and expires_ms <= now_ms:
+        raise Refusal(Reason.PAST, "expires_at", "has passed already; name a time to come, or null")
+    if abs(expires_ms) > MAX_INSTANT_MS:
+        raise Refusal(Reason.BAD_VALUE, "expires_at", "is beyond the year 9999; name an earlier time or null")
+    return expires_ms
 
 
 def _kinds(given: Any) -> frozenset[Kind]:
     if not isinstance(given, list) or not given:
-        raise Refusal(Reason.BAD_VALUE, "on", "must be a list of at least one of match, enter, leave")
-    kinds = frozenset(_choice(Kind, kind, f"on[{i}]") for i, kind in enumerate(given))
-    if Kind.CROSS in kinds:
-        raise _unsupported(f"on[{given.index('cross')}]")
-    return kinds
+        raise Refusal(Reason.BAD_VALUE, "on", f"must be a list of at least one of {', '.join(Kind)}")
+    return frozenset(_choice(Kind, kind, f"on[{i}]") for i, kind in enumerate(given))
 
 
 def _selected(given: Any, source: Source, limit: int) -> tuple[str, ...]:
@@ -326,10 +353,6 @@ def parse_source(name: str, body: Any) -> Source:
     if not isinstance(name, str) or not _SOURCE_NAME.fullmatch(name) or name in (".", ".."):
         raise Refusal(Reason.BAD_ID, "name", "must be 1 to 100 of A-Z a-z 0-9 . _ - and neither . nor ..")
     _check_fields(body, _SOURCE_FIELDS, required=("attributes",))
-    for field in ("stream_ttl", "stale_after"):
-        if body.get(field) is not None:
-            parse_duration(body[field], field)
-            raise _unsupported(field)
     source = Source(
         name=name,
         attributes=_attributes(body["attributes"]),
@@ -340,6 +363,8 @@ def parse_source(name: str, body: Any) -> Source:
         missing=_choice(Missing, body.get("missing", Missing.ABSENT), "missing"),
         nulls=_choice(Nulls, body.get("nulls", Nulls.REJECT), "nulls"),
         late=_choice(Late, body.get("late", Late.NO_BORDER), "late"),
+        stream_ttl=_optional_duration(body, "stream_ttl"),
+        stale_after=_optional_duration(body, "stale_after"),
     )
     _check_paths_differ(source)
     return source

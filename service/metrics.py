@@ -73,6 +73,9 @@ class Metrics:
         self._enters = Counter(
             "rangewatch_enters", "Enters written, whatever caused them.", source, registry=registry
         )
+        self._crosses = Counter(
+            "rangewatch_crosses", "Regions jumped over, as written.", source, registry=registry
+        )
         self._leaves = Counter(
             "rangewatch_leaves", "Leaves written, whatever caused them.", source, registry=registry
         )
@@ -147,12 +150,12 @@ class Metrics:
             self._batch_events.observe(events)
             self._match_seconds.observe(match_seconds)
 
-    def borders(self, source: str, entered: NDArray[np.bool_]) -> None:
-        """Counts enters (True) and leaves (False), whatever caused them."""
-        enters = int(np.count_nonzero(entered))
+    def borders(self, source: str, sides: NDArray[np.uint8]) -> None:
+        """Counts leaves, enters and crosses (0, 1, 2), whatever caused them."""
+        counts = np.bincount(sides, minlength=3).tolist()
         with self._lock:
-            self._enters.labels(source).inc(enters)
-            self._leaves.labels(source).inc(len(entered) - enters)
+            for counter, count in zip((self._leaves, self._enters, self._crosses), counts, strict=True):
+                counter.labels(source).inc(count)
 
     def command(self, kind: str, result: str) -> None:
         """Counts one request: ``kind`` as ``PutQuery``, shown as ``put_query``; ``result`` as ``refused``."""

@@ -186,7 +186,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A registered query. ``where`` is kept as it was given (text or JSON); ``region`` is its meaning."""
+    """A registered query. ``where`` is kept as it was given (text or JSON); ``region`` is its meaning; so are
+    ``keep`` and ``keep_region``. ``dwell`` (the body's ``for``) and ``cooldown`` are ms, 0 for none;
+    ``expires_at`` is wall time in ms since 1970.
+    """
 
     id: str
     source: str
@@ -197,3 +200,14 @@ class Query:
     select: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
     enabled: bool = True
+    keep: Any = None
+    keep_region: Region | None = None
+    dwell: int = 0
+    cooldown: int = 0
+    once: bool = False
+    expires_at: int | None = None
+
+    @property
+    def stores(self) -> bool:
+        """Whether membership is more than where the stream is now: it has to be remembered."""
+        return self.keep_region is not None or self.dwell > 0 or self.cooldown > 0 or self.once

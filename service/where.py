@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import product
 from typing import Any, NamedTuple
 
 from service.expression import (
@@ -53,6 +54,40 @@ def parse_where(
     else:
         condition = _json_condition(where, field)
     return Normaliser(source, limit=limit, field=field).region(condition)
+
+
+def covers(outer: Region, inner: Region, *, limit: int) -> bool:
+    """Whether each box of ``inner`` lies in one box of ``outer``: box by box, not as sets of points. A
+    category that may be one of several texts is a box for each. False past ``limit * PAIRS_PER_DISJUNCT``
+    pairs. O(pairs)."""
+    boxes = [box for conjunct in inner.conjuncts for box in _single(conjunct)]
+    if len(boxes) * len(outer.conjuncts) > limit * PAIRS_PER_DISJUNCT:
+        return False
+    return all(any(_within(box, around) for around in outer.conjuncts) for box in boxes)
+
+
+def _single(conjunct: Conjunct) -> Iterable[Conjunct]:
+    """The conjunct with every choice of wanted texts apart."""
+    axes = [
+        [(name, Texts(frozenset((text,)), False)) for text in sorted(bound.values)]
+        if isinstance(bound, Texts) and not bound.negated
+        else [(name, bound)]
+        for name, bound in conjunct.items()
+    ]
+    return (dict(chosen) for chosen in product(*axes))
+
+
+def _within(box: Conjunct, around: Conjunct) -> bool:
+    return all(name in box and _bound_within(box[name], bound) for name, bound in around.items())
+
+
+def _bound_within(a: Interval | Texts, b: Interval | Texts) -> bool:
+    if isinstance(a, Interval) and isinstance(b, Interval):
+        return b.lo <= a.lo and a.hi <= b.hi
+    assert isinstance(a, Texts) and isinstance(b, Texts), "an attribute has one type"
+    if b.negated:
+        return a.values >= b.values if a.negated else not a.values & b.values
+    return not a.negated and a.values <= b.values
 
 
 def region_json(region: Region) -> dict[str, Any]:

@@ -20,7 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.engine.catalog import Entry
-from service.engine.effects import BorderRecords, CommandEffects, EventEffects, Refused, Task
+from service.engine.effects import (
+    CROSS,
+    ENTER,
+    BorderRecords,
+    Cause,
+    CommandEffects,
+    EventEffects,
+    Refused,
+    Task,
+)
 from service.engine.engine import values
 from service.engine.queryset import QuerySet
 from service.engine.streams import StreamTable
@@ -169,15 +178,15 @@ class Encoder:
         )
 
     def commands(self, effects: CommandEffects, table: StreamTable) -> list[Output]:
-        """The border records that a group of commands caused in one partition."""
+        """The border records that a group of commands, or time, caused in one partition."""
         records = effects.borders
         causes = [effects.causes[place] for place in records.causes.tolist()]
         return self._borders(
             records,
             [table.names[row] for row in records.streams.tolist()],
             [cause.reason for cause in causes],
-            table.point[records.streams],
-            [f'"origin":{{"command":{cause.command}}}}}' for cause in causes],
+            effects.points,
+            [_origin(cause) for cause in causes],
         )
 
     def _borders(
@@ -190,18 +199,19 @@ class Encoder:
     ) -> list[Output]:
         names, head, slots = self._queries.ids(records.slots), self._head, records.slots
         selects = bool(self._queries.selects[slots].any())
-        leaves = np.concatenate([[0], np.cumsum(~records.entered)])
-        middles = records.starts[:-1] + leaves[records.starts[1:]] - leaves[records.starts[:-1]]
         starts = records.starts.tolist()
+        enters = _first_of(ENTER, records)
+        crosses = _first_of(CROSS, records)
         outputs = []
-        for i, (seq, ts, stream_id, reason, begin, middle, end, tail) in enumerate(
+        for i, (seq, ts, stream_id, reason, begin, enter, cross, end, tail) in enumerate(
             zip(
                 records.seq.tolist(),
                 records.ts.tolist(),
                 stream_ids,
                 reasons,
                 starts,
-                middles.tolist(),
+                enters,
+                crosses,
                 starts[1:],
                 tails,
                 strict=False,
@@ -210,8 +220,8 @@ class Encoder:
             attrs = self._attrs(self._selected(slots[begin:end]), points[i]) if selects else "{}"
             value = (
                 f'{head}{_quoted(stream_id)},"seq":{seq},"ts":{ts},"reason":"{reason}",'
-                f'"leave":{_id_list(names[begin:middle])},"enter":{_id_list(names[middle:end])},'
-                f'"cross":[],"attrs":{attrs},{tail}'
+                f'"leave":{_id_list(names[begin:enter])},"enter":{_id_list(names[enter:cross])},'
+                f'"cross":{_id_list(names[cross:end])},"attrs":{attrs},{tail}'
             )
             outputs.append(Output(BORDERS, stream_id.encode(), value.encode()))
         return outputs
@@ -224,6 +234,20 @@ class Encoder:
     def _attrs(self, selected: Iterable[str], point: Points) -> str:
         present = values(self._queries, point)
         return json_text({name: present[name] for name in selected if name in present})
+
+
+def _first_of(side: int, records: BorderRecords) -> list[int]:
+    """Where the pairs of a side, or of one after it, begin in each record."""
+    before = np.concatenate([[0], np.cumsum(records.sides < side)])
+    starts = records.starts
+    first: list[int] = (starts[:-1] + before[starts[1:]] - before[starts[:-1]]).tolist()
+    return first
+
+
+def _origin(cause: Cause) -> str:
+    if cause.command is None:
+        return f'"origin":{{"timer":"{cause.reason}"}}}}'
+    return f'"origin":{{"command":{cause.command}}}}}'
 
 
 def _id_list(ids: list[str]) -> str:

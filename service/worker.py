@@ -25,7 +25,7 @@ from service import wire
 from service.decode import Decoder
 from service.engine.catalog import Prepared
 from service.engine.commands import Command, Outcome, Registered
-from service.engine.effects import EventEffects, Task
+from service.engine.effects import CommandEffects, EventEffects, Task, with_refused
 from service.engine.engine import Engine, Held
 from service.engine.queryset import QuerySet
 from service.log.port import (
@@ -284,6 +284,7 @@ class Worker:
         for request in requests:
             self._accept(request)
         if self._step is None:
+            self._expire()
             self._judge_requests()
             polled = self._log.poll(timeout_s=timeout_s, max_records=self._max_batch_events)
             self._step = _Step()
@@ -303,6 +304,7 @@ class Worker:
     def _take_in(self, polled: Polled, step: _Step) -> None:
         self._assign(polled.assignment)
         self._next_command = polled.next_command
+        self._tick(step)
         self._apply_commands(polled.commands, step)
         for chunk in polled.chunks:
             if Task(*chunk.partition) in self.engine.tables:
@@ -322,6 +324,32 @@ class Worker:
             self._deliveries.setdefault(Task(request.topic, partition), {})[offset] = request
         if not request.open:
             request.done(request)
+
+    def _expire(self) -> None:
+        """Asks for the deletion of queries whose time has come, before anything that clients ask for."""
+        expired = self.engine.catalog.expired(self._clock()) if self._caught_up() else []
+        if expired:
+            self._judge(CommandRequest(expired, False, lambda _: None, lambda _: None))
+
+    def _tick(self, step: _Step) -> None:
+        """Takes in what time alone has caused, in every partition of which nothing waits to be read: while
+        something does, its events say what time it is."""
+        now = self._clock()
+        due = [task for task in self.engine.tables if self.engine.due(task, now)]
+        ends = self._log.end_offsets([TopicPartition(*task) for task in due]) if due else {}
+        for task in due:
+            if self.positions[task] < ends[TopicPartition(*task)]:
+                continue
+            for effects in self.engine.tick(task, now):
+                self._take_caused(effects, step)
+                step.moved.add(task)
+                name, streams = self._source(task).name, len(self.engine.tables[task])
+                self._metrics.streams(task.topic, task.partition, name, streams)
+
+    def _take_caused(self, effects: CommandEffects, step: _Step) -> None:
+        task = effects.task
+        step.outputs += self._codec(task).encoder.commands(effects, self.engine.tables[task])
+        step.count.append(partial(self._metrics.borders, self._source(task).name, effects.borders.sides))
 
     def _judge_requests(self) -> None:
         """Writes the commands that wait, once the catalog has seen all there are."""
@@ -390,10 +418,7 @@ class Worker:
         }
         judged = {offset: one.prepared.subject for offset, one in opened.items()}
         for effects in self.engine.command(entries, self._clock(), judged):
-            task = effects.task
-            step.outputs += self._codec(task).encoder.commands(effects, self.engine.tables[task])
-            name, entered = self._source(task).name, effects.borders.entered
-            step.count.append(partial(self._metrics.borders, name, entered))
+            self._take_caused(effects, step)
         step.moved |= self.engine.tables.keys()
         self._subscribe()
         self._count_queries()
@@ -410,33 +435,39 @@ class Worker:
         codec = self._codec(task)
         decoded = codec.decoder.decode(chunk.records)
         started = perf_counter()
-        effects = self.engine.apply(task, decoded.batch, self._clock())
+        caused = self.engine.apply(task, decoded.batch)
         match_seconds = perf_counter() - started
-        effects = effects._replace(refused=[*decoded.refused, *effects.refused])
-        written = codec.encoder.events(effects, decoded.originals)
-        step.outputs += written.outputs
+        late = matches = 0
+        refused: Counter[str] = Counter()
+        for effects in with_refused(caused, decoded.refused):
+            if isinstance(effects, CommandEffects):
+                self._take_caused(effects, step)
+                continue
+            written = codec.encoder.events(effects, decoded.originals)
+            step.outputs += written.outputs
+            step.count.append(partial(self._metrics.borders, codec.source.name, effects.borders.sides))
+            late += int(effects.late.sum())
+            matches += len(effects.matches.rows)
+            refused.update(one.reason for one in effects.refused)
+            if self._deliveries.get(task):
+                self._deliver(self._deliveries[task], written, effects)
         step.moved.add(task)
         self.positions[task] = chunk.next_offset
-        step.count += [
+        step.count.append(
             partial(
                 self._metrics.batch,
                 codec.source.name,
                 events=decoded.events,
-                refused=Counter(one.reason for one in effects.refused),
-                late=int(effects.late.sum()),
-                matches=len(effects.matches.rows),
+                refused=refused,
+                late=late,
+                matches=matches,
                 match_seconds=match_seconds,
-            ),
-            partial(self._metrics.borders, codec.source.name, effects.borders.entered),
-        ]
+            )
+        )
         self._metrics.streams(task.topic, task.partition, codec.source.name, len(self.engine.tables[task]))
-        if self._deliveries.get(task):
-            self._deliver(task, chunk.next_offset, written, effects, step)
+        self._end_deliveries(task, chunk.next_offset, step)
 
-    def _deliver(
-        self, task: Task, next_offset: int, written: Written, effects: EventEffects, step: _Step
-    ) -> None:
-        waiting = self._deliveries[task]
+    def _deliver(self, waiting: Mapping[int, Delivery], written: Written, effects: EventEffects) -> None:
         for output, offset in zip(written.outputs, written.offsets.tolist(), strict=True):
             delivery = waiting.get(offset)
             if delivery is not None:
@@ -447,6 +478,9 @@ class Worker:
         for offset in effects.batch.offsets[effects.removed].tolist():
             if offset in waiting:
                 waiting[offset].removed = True
+
+    def _end_deliveries(self, task: Task, next_offset: int, step: _Step) -> None:
+        waiting = self._deliveries.get(task, {})
         for offset in [offset for offset in waiting if offset < next_offset]:
             delivery = waiting.pop(offset)
             delivery.open -= 1

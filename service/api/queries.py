@@ -38,6 +38,8 @@ VIEW_EXAMPLE: dict[str, Any] = {
     "initial": "emit",
     "keep": None,
     "for": None,
+    "cooldown": None,
+    "once": False,
     "enabled": True,
     "expires_at": None,
     "etag": "12",

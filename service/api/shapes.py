@@ -110,11 +110,13 @@ class QueryView(Shape):
     on: list[Kind]
     initial: Initial
     keep: str | dict[str, Any] | None
-    for_: int | str | None = Field(alias="for")
+    for_: int | None = Field(alias="for", description="ms")
+    cooldown: int | None = Field(description="ms")
+    once: bool
     select: list[str]
     tags: dict[str, str]
     enabled: bool
-    expires_at: int | str | None
+    expires_at: int | None = Field(description="ms since 1970")
     etag: str = Field(description="the version; If-Match takes it")
     state: Literal["active", "disabled"]
     active_from: ActiveFrom
@@ -265,6 +267,8 @@ _QUERY_FIELDS: dict[str, Any] = {
     "initial": {"enum": [initial.value for initial in Initial]},
     "keep": {"oneOf": [*_REGION["oneOf"], {"type": "null"}]},
     "for": _DURATION,
+    "cooldown": _DURATION,
+    "once": {"type": "boolean"},
     "select": {"type": "array", "items": {"type": "string"}},
     "tags": {"type": "object", "additionalProperties": {"type": "string"}},
     "enabled": {"type": "boolean"},

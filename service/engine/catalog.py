@@ -11,12 +11,14 @@ Pure. Borders that a change causes are the engine's.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 from service.engine.commands import (
     Command,
     DeleteQuery,
     Done,
+    ExpireQuery,
     PatchQuery,
     PutQuery,
     PutSource,
@@ -81,6 +83,19 @@ class Catalog:
         self.source_versions: dict[str, int] = {}
         self.queries: dict[str, Registered] = {}
         self.quarantined: dict[str, Quarantined] = {}
+        self._expiries: list[tuple[int, str]] = []
+
+    def expired(self, now_ms: int) -> list[ExpireQuery]:
+        """The queries whose time has come, the earliest first; they are there until that is applied. O(1)
+        while there are none."""
+        due: dict[str, int] = {}
+        while self._expiries and self._expiries[0][0] <= now_ms:
+            expires_at, id = heappop(self._expiries)
+            if id in self.queries and self.queries[id].query.expires_at == expires_at:
+                due[id] = expires_at
+        for id, expires_at in due.items():
+            heappush(self._expiries, (expires_at, id))
+        return [ExpireQuery(id, expires_at) for id, expires_at in due.items()]
 
     def apply(
         self, offset: int, body: Any, judged: Query | Source | None = None
@@ -119,16 +134,21 @@ class Catalog:
             self.quarantined[id] = Quarantined(body["query"], refusal)
             return QueryChange(offset, id, before, None, "quarantined") if before else None
         self.queries[id] = Registered(after, offset)
+        if after.expires_at is not None:
+            heappush(self._expiries, (after.expires_at, id))
         return QueryChange(offset, id, before, after, _reason(before, after))
 
     def _read(self, id: str, body: Any) -> Query:
         return parse_query(body, self.sources, id=id, now_ms=None, limits=self.limits)
 
     def _apply_delete(self, offset: int, body: dict[str, Any]) -> QueryChange | None:
+        old = self.queries.get(body["id"])
+        if "expires_at" in body and (old is None or old.query.expires_at != body["expires_at"]):
+            return None  # another worker was faster, and it may be another query by now
         self.quarantined.pop(body["id"], None)
-        old = self.queries.pop(body["id"], None)
         if old is None:
             return None
+        del self.queries[old.query.id]
         return QueryChange(offset, body["id"], old.query, None, body.get("reason", "deleted"))
 
 
@@ -170,6 +190,8 @@ class Draft:
                 return self._patch_query(command)
             case DeleteQuery():
                 return self._delete_query(command)
+            case ExpireQuery():
+                return self._expire_query(command)
 
     def _put_source(self, command: PutSource) -> Prepared:
         before = self._sources.get(command.name)
@@ -275,6 +297,16 @@ class Draft:
         self._queries[command.id] = None
         self._growth -= before is not None
         body = {"v": 1, "op": "delete", "id": command.id, "reason": "deleted"}
+        return Prepared("deleted", before, Entry(f"query:{command.id}", body))
+
+    def _expire_query(self, command: ExpireQuery) -> Prepared:
+        before = self._current(command.id)
+        if before is None or before.expires_at != command.expires_at:
+            raise _unknown(command.id)
+        self._queries[command.id] = None
+        self._growth -= 1
+        body = {"v": 1, "op": "delete", "id": command.id, "reason": "expired"}
+        body["expires_at"] = command.expires_at
         return Prepared("deleted", before, Entry(f"query:{command.id}", body))
 
     def _quarantined(self, id: str) -> bool:

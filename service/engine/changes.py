@@ -5,6 +5,8 @@ boxes as they were and as they are (``lastvalues``); every pair inside either go
 A change of ``on`` alone moves nobody, but where it ends the pair of border kinds the members' leaves are
 written first, and where it begins the pair, their enters: a log that has both kinds of a query starts with an
 enter and can be folded.
+
+Pairs that are remembered (``memory``) are looked at besides: a member need not be inside ``where``.
 """
 
 from __future__ import annotations
@@ -12,15 +14,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from service.engine.catalog import QueryChange
-from service.engine.delta import Flags, Transition, settle
-from service.engine.effects import BorderRecords, Cause, CommandEffects, Task
-from service.engine.queryset import KIND_BIT, Boxes, QuerySet
-from service.engine.streams import StreamTable, occurrences
+from service.engine.delta import Transition, settle
+from service.engine.effects import ENTER, LEAVE, BorderRecords, Cause, CommandEffects, Task
+from service.engine.queryset import KIND_BIT, Boxes, QuerySet, active_region
+from service.engine.rules import Flags, rule_of
+from service.engine.streams import StreamTable, next_numbers
 from service.index.protocol import Hits, Rows, Slots
-from service.model import Initial, Kind, Query, Region
+from service.model import Kind, Query, Region
 
 _ENTER, _LEAVE = KIND_BIT[Kind.ENTER], KIND_BIT[Kind.LEAVE]
 _BOTH = _ENTER | _LEAVE
@@ -36,16 +38,24 @@ def apply_changes(
     queries.drop([change.id for change in changes if change.before and not change.after])
     queries.put([change.after for change in changes if change.after])
     new = queries.boxes_of(enumerate(change.after for change in telling))
+    keep = queries.boxes_in(enumerate(_active_keep(change.after) for change in telling))
     slots = np.array(
         [slot_of_dropped.get(c.id, queries.slot_of.get(c.id, -1)) for c in telling], dtype=np.int32
     )
-    group = _Group(telling, slots, old, new)
+    group = _Group(telling, slots, old, new, keep)
     effects = [group.effects(task, table, queries, now_ms) for task, table in tables]
     return [effect for effect in effects if len(effect.borders.seq)]
 
 
-def _active_region(query: Query | None) -> Region | None:
-    return query.region if query is not None and query.enabled else None
+def _active_keep(query: Query | None) -> Region | None:
+    return query.keep_region if query is not None and query.enabled else None
+
+
+def _watching(query: Query | None) -> tuple[object, ...]:
+    """What membership depends on."""
+    if query is None:
+        return ()
+    return active_region(query), _active_keep(query), query.dwell, query.cooldown, query.once
 
 
 def _bits(query: Query | None) -> int:
@@ -54,7 +64,7 @@ def _bits(query: Query | None) -> int:
 
 def _tells(change: QueryChange) -> bool:
     """Whether a change can move a member or a record at all: not so for tags, `select`, `initial` alone."""
-    if _active_region(change.before) != _active_region(change.after):
+    if _watching(change.before) != _watching(change.after):
         return True
     return change.before is not None and change.after is not None and change.before.on != change.after.on
 
@@ -62,40 +72,61 @@ def _tells(change: QueryChange) -> bool:
 class _Group:
     """A group of changes as columns over their places in the group."""
 
-    def __init__(self, changes: Sequence[QueryChange], slots: Slots, old: Boxes, new: Boxes) -> None:
+    def __init__(
+        self, changes: Sequence[QueryChange], slots: Slots, old: Boxes, new: Boxes, keep: Boxes
+    ) -> None:
         self.slots = slots
         self.old = old
         self.new = new
+        self.keep = keep
         self.causes = [Cause(change.command, change.reason) for change in changes]
-        regions = [(_active_region(change.before), _active_region(change.after)) for change in changes]
+        regions = [(active_region(change.before), active_region(change.after)) for change in changes]
         self.watched0: Flags = np.array([old is not None for old, _ in regions], dtype=np.bool_)
         self.watched1: Flags = np.array([new is not None for _, new in regions], dtype=np.bool_)
         self.begins: Flags = np.array(
             [new is not None and old != new for old, new in regions], dtype=np.bool_
         )
-        self.ignores: Flags = np.array(
-            [c.after is not None and c.after.initial is Initial.IGNORE for c in changes], dtype=np.bool_
+        self.restarts: Flags = np.array(
+            [_waits_for(change.before) != _waits_for(change.after) for change in changes], dtype=np.bool_
         )
+        self.remains: Flags = np.array([change.after is not None for change in changes], dtype=np.bool_)
+        self.stores0 = rule_of([change.before for change in changes]).stores
+        self.rules = rule_of([change.after for change in changes])
         self.on0 = np.array([_bits(change.before) for change in changes], dtype=np.uint8)
         self.on1 = np.array([_bits(change.after) for change in changes], dtype=np.uint8)
 
     def effects(self, task: Task, table: StreamTable, queries: QuerySet, now_ms: int) -> CommandEffects:
-        streams, places, inside0, inside1 = _either(
-            table.inside(*self.old), table.inside(*self.new), len(self.slots)
+        now = table.time.at(now_ms)
+        streams, places, (inside0, inside1, kept, _) = _any_of(
+            [
+                table.inside(*self.old),
+                table.inside(*self.new),
+                table.inside(*self.keep),
+                self._remembered(table),
+            ],
+            len(self.slots),
         )
-        ignored0 = table.ignores(streams, self.slots[places])
+        memory = table.memory.get(streams, self.slots[places])
         settled = settle(
             Transition(
+                memory=memory,
                 inside0=inside0,
-                ignored0=ignored0,
+                stores0=self.stores0[places],
                 watched0=self.watched0[places],
                 inside1=inside1,
+                held1=inside1 | kept,
                 watched1=self.watched1[places],
+                rule1=self.rules.take(places),
                 begins=self.begins[places],
-                ignores=self.ignores[places],
+                restarts=self.restarts[places],
+                remains=self.remains[places],
+                now=np.full(len(places), now, dtype=np.int64),
             )
         )
-        table.remember(streams, self.slots[places], ignored0, settled.ignored1)
+        changed = table.memory.put(
+            streams, self.slots[places], memory, settled.memory, self.rules.take(places)
+        )
+        table.touch(streams[changed])
         on0, on1 = self.on0[places], self.on1[places]
         both0, both1 = (on0 & _BOTH) == _BOTH, (on1 & _BOTH) == _BOTH
         stays = settled.member0 & settled.member1
@@ -107,28 +138,35 @@ class _Group:
         records = BorderRecords(
             causes=places,
             streams=streams,
-            seq=_number(table, streams),
-            ts=np.full(len(told), table.time.at(now_ms), dtype=np.int64),
+            seq=next_numbers(table, streams),
+            ts=np.full(len(told), now, dtype=np.int64),
             starts=np.arange(len(told) + 1, dtype=np.int64),
             slots=self.slots[places],
-            entered=enter[told],
+            sides=np.where(enter[told], ENTER, LEAVE).astype(np.uint8),
         )
         table.touch(streams)
-        return CommandEffects(task, self.causes, records)
+        return CommandEffects(task, self.causes, records, table.point[streams])
+
+    def _remembered(self, table: StreamTable) -> Hits:
+        """The pairs that have memory, by (row, place)."""
+        found = sorted(
+            (row, place)
+            for place, slot in enumerate(self.slots.tolist())
+            for row in table.memory.rows_of(slot)
+        )
+        pairs = np.array(found, dtype=np.int32).reshape(-1, 2)
+        return Hits(pairs[:, 0], pairs[:, 1])
 
 
-def _either(old: Hits, new: Hits, width: int) -> tuple[Rows, Rows, Flags, Flags]:
-    """Row and place of each pair that is in either of two hit lists, and in which of them it is."""
-    keys0 = old.rows.astype(np.int64) * width + old.slots
-    keys1 = new.rows.astype(np.int64) * width + new.slots
-    keys = np.union1d(keys0, keys1)
-    rows = (keys // max(width, 1)).astype(np.int32)
-    places = (keys % max(width, 1)).astype(np.int32)
-    return rows, places, np.isin(keys, keys0), np.isin(keys, keys1)
+def _waits_for(query: Query | None) -> tuple[object, ...]:
+    """What a wait depends on: a change of it begins the wait anew."""
+    return (None, None, 0) if query is None else (active_region(query), _active_keep(query), query.dwell)
 
 
-def _number(table: StreamTable, streams: Rows) -> NDArray[np.int64]:
-    """The next numbers of the streams' records, in the order given."""
-    seq: NDArray[np.int64] = table.seq[streams] + occurrences(streams) + 1
-    np.maximum.at(table.seq, streams, seq)
-    return seq
+def _any_of(lists: Sequence[Hits], width: int) -> tuple[Rows, Rows, list[Flags]]:
+    """Row and place of each pair that is in any of some hit lists, and in which of them it is."""
+    keys = [hits.rows.astype(np.int64) * width + hits.slots for hits in lists]
+    found = np.unique(np.concatenate(keys))
+    rows = (found // max(width, 1)).astype(np.int32)
+    places = (found % max(width, 1)).astype(np.int32)
+    return rows, places, [np.isin(found, one) for one in keys]

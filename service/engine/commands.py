@@ -48,7 +48,16 @@ class DeleteQuery:
     if_match: str | None = None
 
 
-Command = PutSource | PutQuery | PatchQuery | DeleteQuery
+@dataclass(frozen=True, slots=True)
+class ExpireQuery:
+    """The time of a query has come: ``expires_at`` is what it says. Not for clients: any worker may give it,
+    and two of them have one effect."""
+
+    id: str
+    expires_at: int
+
+
+Command = PutSource | PutQuery | PatchQuery | DeleteQuery | ExpireQuery
 
 
 @dataclass(frozen=True, slots=True)

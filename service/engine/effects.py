@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -62,12 +63,16 @@ class Refused(NamedTuple):
     detail: str
 
 
+Sides = NDArray[np.uint8]
+LEAVE, ENTER, CROSS = range(3)
+
+
 class BorderRecords(NamedTuple):
-    """r records over p (slot, entered) pairs.
+    """r records over p (slot, side) pairs.
 
     ``causes int32[r]``: the row of the batch, or the place of the command in its group, ascending.
     ``streams int32[r]``: row in the stream table. ``seq``, ``ts`` (ms): ``int64[r]``. Record i holds the
-    pairs ``starts[i]:starts[i + 1]``, leaves first.
+    pairs ``starts[i]:starts[i + 1]``, by side: LEAVE, ENTER, CROSS.
     """
 
     causes: Rows
@@ -76,7 +81,7 @@ class BorderRecords(NamedTuple):
     ts: NDArray[np.int64]
     starts: NDArray[np.int64]
     slots: Slots
-    entered: NDArray[np.bool_]
+    sides: Sides
 
 
 class EventEffects(NamedTuple):
@@ -95,15 +100,34 @@ class EventEffects(NamedTuple):
 
 
 class Cause(NamedTuple):
-    """Of a record that a command caused: offset in the command log and reason."""
+    """Of a record that no event caused: offset of the command in the log, None where it was time; reason."""
 
-    command: int
+    command: int | None
     reason: str
 
 
 class CommandEffects(NamedTuple):
-    """What a group of commands caused in one partition; ``borders.causes`` index ``causes``."""
+    """What a group of commands, or time, caused in one partition; ``borders.causes`` index ``causes``.
+
+    ``points float64[r, d]``: the value of the stream of each record."""
 
     task: Task
     causes: Sequence[Cause]
     borders: BorderRecords
+    points: Points
+
+
+def with_refused(
+    effects: Sequence[EventEffects | CommandEffects], refused: Sequence[Refused]
+) -> Iterator[EventEffects | CommandEffects]:
+    """The effects of one batch, in order, with what was refused before it came to the engine: each where it
+    stood among the events. There is at least one part of events."""
+    parts = [(place, one) for place, one in enumerate(effects) if isinstance(one, EventEffects)]
+    ends = [(int(part.batch.offsets[0]), int(part.batch.items[0])) for _, part in parts[1:]]
+    mine: dict[int, list[Refused]] = {}
+    for one in refused:
+        mine.setdefault(parts[bisect_right(ends, (one.offset, one.item))][0], []).append(one)
+    for place, part in enumerate(effects):
+        if place in mine and isinstance(part, EventEffects):
+            part = part._replace(refused=[*mine[place], *part.refused])
+        yield part

@@ -25,8 +25,9 @@ import numpy as np
 
 from service.engine.catalog import Catalog, Draft, QueryChange, SourceChange
 from service.engine.changes import apply_changes
+from service.engine.delta import MEMBER
+from service.engine.due import apply_in_time, fire, next_due
 from service.engine.effects import Batch, CommandEffects, EventEffects, Task
-from service.engine.events import apply_events
 from service.engine.kernels import NO_TIME
 from service.engine.queryset import IndexFactory, QuerySet, default_index, new_dictionaries
 from service.engine.state import StateLog
@@ -112,26 +113,39 @@ class Engine:
 
     def indexes(self) -> list[BoxIndex]:
         """The indexes of all sources, for whoever tends them."""
-        return [index for queries in self.sets.values() for index in (queries.matching, queries.quiet)]
+        return [index for queries in self.sets.values() for index in queries.indexes]
 
     def queries_of(self, task: Task) -> QuerySet:
         return self.sets[self.source_of_topic[task.topic]]
 
     # ---- events and commands
 
-    def apply(self, task: Task, batch: Batch, now_ms: int) -> EventEffects:
-        """Applies one batch of events. The effects must be written out before the next call for the task."""
+    def apply(self, task: Task, batch: Batch) -> list[EventEffects | CommandEffects]:
+        """Applies one batch of events: what it and the time that it lets pass cause, in order. The effects
+        must be written out before the next call for the task."""
         table = self.tables[task]
         table.recycle()
-        return apply_events(
+        return apply_in_time(
             task,
             table,
             self.queries_of(task),
             batch,
-            now_ms=now_ms,
             max_streams=self.limits.streams,
             max_ids=self.limits.ids,
         )
+
+    def tick(self, task: Task, now_ms: int) -> list[CommandEffects]:
+        """Does what is due in a partition by now. To be called only while nothing of it waits to be read,
+        and before commands are applied at that time; the effects must be written out before the next call
+        for the task. O(1) while nothing is due."""
+        table = self.tables[task]
+        up_to = table.time.let_pass(now_ms)
+        return fire(task, table, self.queries_of(task), up_to, max_ids=self.limits.ids)
+
+    def due(self, task: Task, now_ms: int) -> bool:
+        """Whether ``tick`` would do anything. O(1); may be wrong about silent streams."""
+        table = self.tables[task]
+        return next_due(table, self.queries_of(task)) <= table.time.at(now_ms)
 
     def draft(self, now_ms: int) -> Draft:
         """Judges requests against the catalog as it is now; see ``catalog.Draft``."""
@@ -188,6 +202,8 @@ class Engine:
                     table.reshape(kept)
                 if before.missing != after.missing:
                     table.carry(after.missing is Missing.CARRY)
+                if before.stale_after != after.stale_after:
+                    table.memory.retime(queries.rules)
 
     # ---- answers
 
@@ -205,8 +221,7 @@ class Engine:
             if row < 0 or not table.known[row]:
                 continue
             hits = queries.stab(np.ascontiguousarray(table.point[row : row + 1]))
-            ignored = table.ignored.get(row, set())
-            member = [slot for slot in hits.slots.tolist() if slot not in ignored]
+            member = members_among(table, queries, row, hits.slots.tolist())
             ts = int(table.last_ts[row])
             return StreamView(
                 last=values(queries, table.point[row]),
@@ -224,12 +239,20 @@ class Engine:
         if not query.enabled:
             return []
         slot = queries.slot_of[query_id]
+        if query.stores:
+            return sorted(
+                table.names[row]
+                for task, table in self.tables.items()
+                if task.topic == queries.source.topic
+                for row in table.memory.rows_of(slot)
+                if table.memory.of_row(row)[slot][0] == MEMBER
+            )
         lo, hi = queries.boxes(query.region)
         names: list[str] = []
         for task, table in self.tables.items():
             if task.topic == queries.source.topic:
                 held = table.inside(np.zeros(len(lo), np.int32), lo, hi).rows.tolist()
-                names += [table.names[row] for row in held if slot not in table.ignored.get(row, ())]
+                names += [table.names[row] for row in held if slot not in table.memory.of_row(row)]
         return sorted(names)
 
     def matching(self, source: str, points: Points) -> list[list[str]]:
@@ -240,6 +263,16 @@ class Engine:
         for row, slot in zip(hits.rows.tolist(), hits.slots.tolist(), strict=True):
             found[row].append(queries.names[slot])
         return [sorted(names) for names in found]
+
+
+def members_among(table: StreamTable, queries: QuerySet, row: int, inside: Sequence[int]) -> list[int]:
+    """The slots whose member a stream is, of those whose ``where`` holds it and those that remember it."""
+    memory = table.memory.of_row(row)
+    stores = queries.rules.of(np.array(inside, dtype=np.int32)).stores.tolist()
+    by_place = [
+        slot for slot, stored in zip(inside, stores, strict=True) if not stored and slot not in memory
+    ]
+    return by_place + [slot for slot, entry in memory.items() if entry[0] == MEMBER]
 
 
 def values(queries: QuerySet, point: Points) -> dict[str, float | str]:

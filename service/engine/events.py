@@ -14,14 +14,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.engine import kernels
-from service.engine.delta import Flags, Transition, settle
-from service.engine.effects import Batch, BorderRecords, EventEffects, Refused, Task
+from service.engine.crossings import ChangedPairs, Walked, changed_pairs, restart_waits
+from service.engine.effects import (
+    CROSS,
+    ENTER,
+    LEAVE,
+    Batch,
+    BorderRecords,
+    EventEffects,
+    Refused,
+    Sides,
+    Task,
+)
 from service.engine.queryset import KIND_BIT, QuerySet
-from service.engine.streams import StreamTable, occurrences
-from service.index.protocol import Borders, Hits, Points, Rows, Slots
+from service.engine.rules import NEVER, Times
+from service.engine.streams import StreamTable
+from service.index.protocol import Hits, Rows, Slots
 from service.model import Kind, Late, Missing, Reason
 
-_MATCH, _ENTER, _LEAVE = KIND_BIT[Kind.MATCH], KIND_BIT[Kind.ENTER], KIND_BIT[Kind.LEAVE]
+_MATCH = KIND_BIT[Kind.MATCH]
+_BIT_OF_SIDE = np.array([KIND_BIT[kind] for kind in (Kind.LEAVE, Kind.ENTER, Kind.CROSS)], dtype=np.uint8)
+"""By LEAVE, ENTER, CROSS."""
 _LATE_POLICY = {
     Late.NO_BORDER: kernels.LATE_NO_BORDER,
     Late.PROCESS: kernels.LATE_PROCESS,
@@ -34,35 +47,41 @@ def apply_events(
     table: StreamTable,
     queries: QuerySet,
     batch: Batch,
+    clock: Times,
     *,
-    now_ms: int,
     max_streams: int,
     max_ids: int,
 ) -> EventEffects:
-    """Moves the streams of one partition by one batch. O(n stab + hits)."""
-    batch, rows, refused = _admit(table, batch, max_streams)
+    """Moves the streams of one partition by one batch, during which nothing falls due. ``clock int64[n]`` is
+    the partition's time at each row. O(n stab + hits)."""
+    batch, rows, refused, clock = _admit(table, batch, max_streams, clock)
     n = len(rows)
     points = np.empty((2 * n, len(queries.attributes)))
     verdict = np.empty(n, dtype=np.uint8)
     before = np.empty(n, dtype=np.int32)
-    first = np.empty(n, dtype=np.bool_)
+    first, silent = np.empty(n, dtype=np.bool_), np.empty(n, dtype=np.bool_)
     source = queries.source
     used = kernels.walk(
-        rows, batch.removal, batch.ts, batch.timed, batch.values,
-        _LATE_POLICY[source.late], source.missing is Missing.CARRY,
-        table.known, table.last_ts, table.point, table.carried, table.scratch,
-        points, verdict, before, first,
+        rows, batch.removal, batch.ts, batch.timed, batch.values, clock,
+        _LATE_POLICY[source.late], source.missing is Missing.CARRY, source.stale_after or NEVER,
+        table.known, table.last_ts, table.seen, table.point, table.carried, table.scratch,
+        points, verdict, before, first, silent,
     )  # fmt: skip
+    if n:
+        table.oldest_seen = min(table.oldest_seen, int(clock[0]))
+    restart_waits(table, queries, rows[silent], clock[silent])
     hits = queries.matching.stab(points[:used])
-    crossed = _crossed(queries, points, hits, used, before, verdict)
-    borders = _borders(table, queries, batch, rows, verdict, first, crossed, max_ids)
+    walked = Walked(rows, clock, points[:used], verdict, before, first)
+    changed = changed_pairs(table, queries, walked, hits)
+    ts = np.where(batch.timed, batch.ts, batch.log_ts)
+    borders = number_borders(table, queries, walked, changed, ts, max_ids)
     removes = np.flatnonzero(verdict == kernels.REMOVES)
     points[removes] = points[before[removes]]
 
-    accepted = batch.timed & ((verdict == kernels.MOVES) | (verdict == kernels.LATE))
-    if accepted.any():
-        table.time.see(int(batch.ts[accepted].max()), now_ms)
-    touched = np.unique(rows[(verdict == kernels.MOVES) | (verdict == kernels.REMOVES)])
+    moved = (verdict == kernels.MOVES) | (verdict == kernels.REMOVES)
+    if source.stream_ttl or source.stale_after:
+        moved |= verdict == kernels.LATE  # it keeps its stream alive
+    touched = np.unique(rows[moved])
     table.touch(touched)
     table.give_up(touched[~table.known[touched]].tolist())
     rejected = np.flatnonzero(verdict == kernels.REJECTED).tolist()
@@ -84,7 +103,9 @@ def _refused(batch: Batch, i: int, reason: Reason, detail: str) -> Refused:
     return Refused(int(batch.offsets[i]), int(batch.items[i]), batch.stream_ids[i], reason, detail)
 
 
-def _admit(table: StreamTable, batch: Batch, max_streams: int) -> tuple[Batch, Rows, list[Refused]]:
+def _admit(
+    table: StreamTable, batch: Batch, max_streams: int, clock: Times
+) -> tuple[Batch, Rows, list[Refused], Times]:
     """Gives rows to new streams, in order; refuses those past the limit."""
     refused: list[Refused] = []
     rows = table.rows(batch.stream_ids)
@@ -92,7 +113,8 @@ def _admit(table: StreamTable, batch: Batch, max_streams: int) -> tuple[Batch, R
         past = _past_limit(table, batch, max_streams)
         detail = f"there are {max_streams} streams, the most allowed; remove some or raise max_streams"
         refused = [_refused(batch, i, Reason.LIMIT, detail) for i in past]
-        batch = batch.take(np.setdiff1d(np.arange(len(rows)), np.array(past, dtype=np.int64)))
+        kept = np.setdiff1d(np.arange(len(rows)), np.array(past, dtype=np.int64))
+        batch, clock = batch.take(kept), clock[kept]
         rows = table.rows(batch.stream_ids)
     ids, removal = batch.stream_ids, batch.removal
     for i in np.flatnonzero(rows < 0).tolist():
@@ -100,7 +122,7 @@ def _admit(table: StreamTable, batch: Batch, max_streams: int) -> tuple[Batch, R
         if row < 0 and not removal[i]:
             row = table.add(ids[i])
         rows[i] = row
-    return batch, rows, refused
+    return batch, rows, refused, clock
 
 
 def _past_limit(table: StreamTable, batch: Batch, max_streams: int) -> list[int]:
@@ -121,120 +143,38 @@ def _past_limit(table: StreamTable, batch: Batch, max_streams: int) -> list[int]
     return past
 
 
-def _borders(
-    table: StreamTable,
-    queries: QuerySet,
-    batch: Batch,
-    rows: Rows,
-    verdict: NDArray[np.uint8],
-    first: Flags,
-    crossed: Borders,
-    max_ids: int,
+def number_borders(
+    table: StreamTable, queries: QuerySet, walked: Walked, changed: ChangedPairs, ts: Times, max_ids: int
 ) -> BorderRecords:
-    pairs, slots, inside1 = crossed
-    member0, member1 = ~inside1, inside1
-    remembered = np.flatnonzero(queries.remembers[slots])
-    if len(remembered):
-        settled0, settled1 = _settle_in_waves(
-            table, queries, rows[pairs[remembered]], slots[remembered], inside1[remembered],
-            first[pairs[remembered]], verdict[pairs[remembered]] != kernels.REMOVES,
-        )  # fmt: skip
-        member0[remembered], member1[remembered] = settled0, settled1
-    kinds = queries.kinds[slots]
-    told = np.flatnonzero(
-        (member0 & ~member1 & ((kinds & _LEAVE) != 0)) | (member1 & ~member0 & ((kinds & _ENTER) != 0))
-    )
-    told = told[np.lexsort((slots[told], member1[told], pairs[told]))]
-    pairs, slots, entered = pairs[told], slots[told], member1[told]
+    """What is told of the pairs that changed, as numbered records in order of the rows; ``ts`` is by row."""
+    rows = walked.rows
+    told = np.flatnonzero((queries.kinds[changed.slots] & _BIT_OF_SIDE[changed.sides]) != 0)
+    told = told[np.lexsort((changed.slots[told], changed.sides[told], changed.pairs[told]))]
+    pairs, slots, sides = changed.pairs[told], changed.slots[told], changed.sides[told]
     ids_of_row = np.bincount(pairs, minlength=len(rows))
     records_of_row = -(-ids_of_row // max_ids)
     if ids_of_row.size and ids_of_row.max() > max_ids:
-        slots = _by_id(queries, pairs, slots, entered, np.flatnonzero(ids_of_row > max_ids).tolist())
+        slots = _by_id(queries, pairs, slots, sides, np.flatnonzero(ids_of_row > max_ids).tolist())
     causes = np.repeat(np.arange(len(rows), dtype=np.int32), records_of_row)
     seq = np.empty(len(causes), dtype=np.int64)
-    kernels.number(rows, records_of_row, verdict, table.seq, seq)
+    kernels.number(rows, records_of_row, walked.verdict, table.seq, seq)
     return BorderRecords(
         causes=causes,
         streams=rows[causes],
         seq=seq,
-        ts=np.where(batch.timed, batch.ts, batch.log_ts)[causes],
+        ts=ts[causes],
         starts=_starts(ids_of_row, records_of_row, max_ids),
         slots=slots,
-        entered=entered,
+        sides=sides,
     )
 
 
-def _crossed(
-    queries: QuerySet, points: Points, hits: Hits, used: int, before: Rows, verdict: NDArray[np.uint8]
-) -> Borders:
-    """Who holds exactly one of where each row's stream was and where it is, by (row of the batch, slot)."""
-    here = np.where(
-        verdict == kernels.MOVES, np.arange(len(before), dtype=np.int32), np.int32(kernels.NOWHERE)
-    )
-    crossed = _differences(hits, used, before, here)
-    if not len(queries.quiet):
-        return crossed
-    nowhere = np.full((1, points.shape[1]), np.nan)
-    known = np.concatenate([points[:used], nowhere])  # row NOWHERE, -1, is the last
-    quiet = queries.quiet.borders(known[before], known[here])
-    rows, slots, entered = (np.concatenate(columns) for columns in zip(crossed, quiet, strict=True))
-    order = np.lexsort((slots, rows))
-    return Borders(rows[order], slots[order], entered[order])
-
-
-def _differences(hits: Hits, used: int, before: Rows, here: Rows) -> Borders:
-    """The borders between the hits of two points a row (NOWHERE: of none)."""
-    indptr = np.searchsorted(hits.rows, np.arange(used + 1, dtype=np.int32)).astype(np.int64)
-    room = len(before) + 64
-    while True:
-        pairs = np.empty(room, dtype=np.int32)
-        slots = np.empty(room, dtype=np.int32)
-        entered = np.empty(room, dtype=np.bool_)
-        found = kernels.differences(indptr, hits.slots, before, here, pairs, slots, entered)
-        if found <= room:
-            return Borders(pairs[:found], slots[:found], entered[:found])
-        room = found
-
-
-def _settle_in_waves(
-    table: StreamTable,
-    queries: QuerySet,
-    streams: Rows,
-    slots: Slots,
-    inside1: Flags,
-    first: Flags,
-    lives: Flags,
-) -> tuple[Flags, Flags]:
-    """Settles pairs with memory. A pair that changes k times in one batch takes k waves, in order."""
-    key = streams.astype(np.int64) * len(queries.names) + slots
-    wave = occurrences(key)
-    member0, member1 = np.empty_like(inside1), np.empty_like(inside1)
-    for number in range(int(wave.max()) + 1):
-        now = np.flatnonzero(wave == number)
-        ignored0 = table.ignores(streams[now], slots[now])
-        always = np.ones(len(now), dtype=np.bool_)
-        settled = settle(
-            Transition(
-                inside0=~inside1[now],
-                ignored0=ignored0,
-                watched0=always,
-                inside1=inside1[now],
-                watched1=lives[now],
-                begins=first[now],
-                ignores=queries.ignores(slots[now]),
-            )
-        )
-        table.remember(streams[now], slots[now], ignored0, settled.ignored1)
-        member0[now], member1[now] = settled.member0, settled.member1
-    return member0, member1
-
-
-def _by_id(queries: QuerySet, pairs: Rows, slots: Slots, entered: Flags, large: Sequence[int]) -> Slots:
+def _by_id(queries: QuerySet, pairs: Rows, slots: Slots, sides: Sides, large: Sequence[int]) -> Slots:
     """Orders the ids of rows that fill several records, so that where they are split depends on ids alone."""
     slots = slots.copy()
     for row in large:
-        for side in (False, True):
-            place = np.flatnonzero((pairs == row) & (entered == side))
+        for side in (LEAVE, ENTER, CROSS):
+            place = np.flatnonzero((pairs == row) & (sides == side))
             names = queries.ids(slots[place])
             slots[place] = slots[place][np.argsort(np.array(names))] if len(names) else slots[place]
     return slots

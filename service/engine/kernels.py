@@ -41,9 +41,12 @@ UNTOUCHED = -2
         reads(types.int64, 1),
         reads(types.boolean, 1),
         reads(types.float64, 2),
+        reads(types.int64, 1),
         types.int64,
         types.boolean,
+        types.int64,
         writes(types.boolean, 1),
+        writes(types.int64, 1),
         writes(types.int64, 1),
         writes(types.float64, 2),
         writes(types.float64, 2),
@@ -51,6 +54,7 @@ UNTOUCHED = -2
         writes(types.float64, 2),
         writes(types.uint8, 1),
         writes(types.int32, 1),
+        writes(types.boolean, 1),
         writes(types.boolean, 1),
     )
 )
@@ -60,10 +64,13 @@ def walk(
     ts: Times,
     timed: Flags,
     values: Points,
+    clock: Times,
     late_policy: int,
     carry: bool,
+    stale_after: int,
     known: Flags,
     last_ts: Times,
+    seen: Times,
     point: Points,
     carried: Points,
     current: Rows,
@@ -71,15 +78,17 @@ def walk(
     verdict: Verdicts,
     before: Rows,
     first: Flags,
+    silent: Flags,
 ) -> int:
     """Walks a batch in order and moves its streams. Returns the number of points written.
 
-    In: ``rows int32[n]`` (-1: no stream), the batch's columns, the policies. In and out: the stream
-    table's ``known``, ``last_ts``, ``point``, ``carried``; ``current int32[capacity]`` is scratch,
-    UNTOUCHED before and after. Out: ``points float64[>= 2n, d]`` gets the n values to match (NaN where
-    there is none), then the earlier point of each stream touched; ``verdict uint8[n]``;
-    ``before int32[n]`` the point that the stream was at (NOWHERE: none); ``first bool[n]`` whether the
-    row begins a stream's life. O(n d).
+    In: ``rows int32[n]`` (-1: no stream), the batch's columns, ``clock int64[n]`` (the partition's time at
+    each row), the policies. In and out: the stream table's ``known``, ``last_ts``, ``seen``, ``point``,
+    ``carried``; ``current int32[capacity]`` is scratch, UNTOUCHED before and after. Out: ``points
+    float64[>= 2n, d]`` gets the n values to match (NaN where there is none), then the earlier point of each
+    stream touched; ``verdict uint8[n]``; ``before int32[n]`` the point that the stream was at (NOWHERE:
+    none); ``first bool[n]`` whether the row begins a stream's life; ``silent bool[n]`` whether its stream
+    had been silent for ``stale_after`` until then. O(n d).
     """
     n = len(rows)
     dims = values.shape[1]
@@ -87,6 +96,7 @@ def walk(
     for i in range(n):
         s = rows[i]
         first[i] = False
+        silent[i] = False
         before[i] = NOWHERE
         for j in range(dims):
             points[i, j] = np.nan
@@ -115,6 +125,8 @@ def walk(
         if is_late and late_policy == LATE_REJECT:
             verdict[i] = REJECTED
             continue
+        silent[i] = known[s] and clock[i] - seen[s] >= stale_after
+        seen[s] = clock[i]
         for j in range(dims):
             points[i, j] = values[i, j]
         if is_late and late_policy == LATE_NO_BORDER:

@@ -6,7 +6,8 @@ reserved until ``recycle``, so that effects which name it can still be turned in
 Only enabled queries lie in an index, and each in one of two: those with ``match`` among their kinds in
 ``matching``, the others in ``quiet``. Whoever writes matches must find all that hold a point anyway, and then
 has the borders from the same hits. Queries without matches are asked for their borders only, which costs what
-is crossed, however many hold the point.
+is crossed, however many hold the point. Two more indexes are empty unless queries ask for what they serve:
+``keeping`` holds the ``keep`` regions, ``crossing`` the boxes of queries with ``cross``.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.engine.categories import Dictionary
+from service.engine.rules import Rules
 from service.index.default.mixed import DefaultIndex
 from service.index.protocol import Bounds, BoxIndex, Hits, Points, Slots
-from service.model import AttributeType, Initial, Interval, Kind, Query, Region, Source
+from service.model import AttributeType, Interval, Kind, Query, Region, Source
 
 KIND_BIT: Mapping[Kind, int] = {Kind.MATCH: 1, Kind.ENTER: 2, Kind.LEAVE: 4, Kind.CROSS: 8}
 
@@ -47,20 +49,16 @@ class QuerySet:
         self.attributes = tuple(source.attributes)
         self.dictionaries = dictionaries
         self._make_index = make_index
-        self.matching, self.quiet = self._new_indexes()
+        self._new_indexes()
+        self.rules = Rules()
         self.names: list[str] = []
         self.slot_of: dict[str, int] = {}
         self.queries: list[Query | None] = []
         self.kinds: NDArray[np.uint8] = np.zeros(16, dtype=np.uint8)
-        self.remembers: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
         self.selects: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
-        self._ignores: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
         self.projections: list[tuple[str, ...]] = []
         self._free: list[int] = []
         self._given_up: list[int] = []
-
-    def ignores(self, slots: Slots) -> NDArray[np.bool_]:
-        return self._ignores[slots]
 
     def boxes(self, region: Region) -> tuple[Bounds, Bounds]:
         """A region as boxes over the source's attributes, ``float64[n, d]`` twice; free: -inf..inf."""
@@ -82,11 +80,15 @@ class QuerySet:
 
     def boxes_of(self, numbered: Iterable[tuple[int, Query | None]]) -> Boxes:
         """The boxes of some queries under their numbers; those that are None or disabled have none."""
+        return self.boxes_in((number, active_region(query)) for number, query in numbered)
+
+    def boxes_in(self, numbered: Iterable[tuple[int, Region | None]]) -> Boxes:
+        """The boxes of some regions under their numbers; None has none."""
         dims = len(self.attributes)
         owners, lows, highs = [np.empty(0, np.int32)], [np.empty((0, dims))], [np.empty((0, dims))]
-        for number, query in numbered:
-            if query is not None and query.enabled:
-                lo, hi = self.boxes(query.region)
+        for number, region in numbered:
+            if region is not None:
+                lo, hi = self.boxes(region)
                 owners.append(np.full(len(lo), number, dtype=np.int32))
                 lows.append(lo)
                 highs.append(hi)
@@ -95,26 +97,23 @@ class QuerySet:
     def put(self, queries: Sequence[Query]) -> Slots:
         """Registers or replaces queries (each id once) and returns their slots. One index update for all."""
         slots = [self._reserve(query.id) for query in queries]
-        moved = [
-            slot
+        moves = [
+            (slot, _places(self.queries[slot]), _places(query))
             for slot, query in zip(slots, queries, strict=True)
-            if _indexed(self.queries[slot]) != _indexed(query)
         ]
-        self._unindex(moved)
         for slot, query in zip(slots, queries, strict=True):
             self.queries[slot] = query
             self.kinds[slot] = sum(KIND_BIT[kind] for kind in query.on)
-            self._ignores[slot] = query.initial is Initial.IGNORE
-            self.remembers[slot] |= self._ignores[slot]
+            self.rules.put(slot, query)
             self.projections[slot] = query.select
             self.selects[slot] = bool(query.select)
-        self._index(moved)
+        self._move(moves)
         return np.array(slots, dtype=np.int32)
 
     def drop(self, ids: Sequence[str]) -> Slots:
         """Takes queries out; their slots stay readable until ``recycle``."""
         slots = [self.slot_of.pop(id) for id in ids]
-        self._unindex(slots)
+        self._move([(slot, _places(self.queries[slot]), _NOWHERE) for slot in slots])
         for slot in slots:
             self.queries[slot] = None
         self._given_up.extend(slots)
@@ -124,7 +123,7 @@ class QuerySet:
         """Frees the slots given up since the last call: effects that name them have been written."""
         for slot in self._given_up:
             self.names[slot] = ""
-            self.remembers[slot] = False
+            self.rules.forget(slot)
         self._free.extend(reversed(self._given_up))
         self._given_up.clear()
 
@@ -135,8 +134,8 @@ class QuerySet:
         self.dictionaries = dictionaries
         self.attributes = tuple(source.attributes)
         if grown:
-            self.matching, self.quiet = self._new_indexes()
-            self._index(list(range(len(self.queries))))
+            self._new_indexes()
+            self._move([(slot, _NOWHERE, _places(query)) for slot, query in enumerate(self.queries)])
 
     def ids(self, slots: Slots) -> list[str]:
         names = self.names
@@ -157,26 +156,25 @@ class QuerySet:
         order = np.lexsort((slots, rows))
         return Hits(rows[order], slots[order])
 
-    def _new_indexes(self) -> tuple[BoxIndex, BoxIndex]:
-        return self._make_index(self.source), self._make_index(self.source)
+    def _new_indexes(self) -> None:
+        self.matching, self.quiet, self.keeping = (self._make_index(self.source) for _ in range(3))
+        self.crossing = DefaultIndex(len(self.attributes))
 
-    def _by_index(self, slots: Sequence[int]) -> list[tuple[BoxIndex, list[int]]]:
-        """The enabled ones of some slots, by the index that they belong to."""
-        places = [(slot, _indexed(self.queries[slot])) for slot in slots]
-        return [
-            (index, [slot for slot, place in places if place is not None and place[0] is matches])
-            for index, matches in ((self.matching, True), (self.quiet, False))
-        ]
+    @property
+    def indexes(self) -> tuple[BoxIndex, ...]:
+        """All of them, in the order of ``_Places``."""
+        return self.matching, self.quiet, self.keeping, self.crossing
 
-    def _unindex(self, slots: Sequence[int]) -> None:
-        for index, owned in self._by_index(slots):
-            if owned:
-                index.remove(np.array(owned, dtype=np.int32))
-
-    def _index(self, slots: Sequence[int]) -> None:
-        for index, owned in self._by_index(slots):
-            if owned:
-                index.insert(*self.boxes_of((slot, self.queries[slot]) for slot in owned))
+    def _move(self, moves: Sequence[tuple[int, _Places, _Places]]) -> None:
+        """Takes slots from where they are in each index to where they shall be."""
+        for place, index in enumerate(self.indexes):
+            moved = [(slot, old[place], new[place]) for slot, old, new in moves if old[place] != new[place]]
+            gone = [slot for slot, old, _ in moved if old is not None]
+            if gone:
+                index.remove(np.array(gone, dtype=np.int32))
+            boxes = self.boxes_in((slot, new) for slot, _, new in moved)
+            if len(boxes.owners):
+                index.insert(*boxes)
 
     def _reserve(self, id: str) -> int:
         slot = self.slot_of.get(id)
@@ -192,18 +190,39 @@ class QuerySet:
             self.projections.append(())
             if slot >= len(self.kinds):
                 self.kinds = np.concatenate([self.kinds, np.zeros_like(self.kinds)])
-                self.remembers = np.concatenate([self.remembers, np.zeros_like(self.remembers)])
+                self.rules.grow()
                 self.selects = np.concatenate([self.selects, np.zeros_like(self.selects)])
-                self._ignores = np.concatenate([self._ignores, np.zeros_like(self._ignores)])
         self.slot_of[id] = slot
         return slot
 
 
-def _indexed(query: Query | None) -> tuple[bool, Region] | None:
-    """Whether a query is among those that match, and its region; None if it is in no index."""
-    if query is None or not query.enabled:
-        return None
-    return Kind.MATCH in query.on, query.region
+class _Places(NamedTuple):
+    """The region under which a query lies in each index; None: not in it."""
+
+    matching: Region | None = None
+    quiet: Region | None = None
+    keeping: Region | None = None
+    crossing: Region | None = None
+
+
+_NOWHERE = _Places()
+
+
+def _places(query: Query | None) -> _Places:
+    region = active_region(query)
+    if query is None or region is None:
+        return _NOWHERE
+    return _Places(
+        matching=region if Kind.MATCH in query.on else None,
+        quiet=None if Kind.MATCH in query.on else region,
+        keeping=query.keep_region,
+        crossing=region if Kind.CROSS in query.on else None,
+    )
+
+
+def active_region(query: Query | None) -> Region | None:
+    """The ``where`` of an enabled query."""
+    return query.region if query is not None and query.enabled else None
 
 
 def new_dictionaries(source: Source, old: Mapping[str, Dictionary] | None = None) -> dict[str, Dictionary]:

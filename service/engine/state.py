@@ -21,6 +21,8 @@ import msgspec
 import numpy as np
 
 from service.engine.categories import Dictionary
+from service.engine.delta import IGNORED
+from service.engine.memory import Entry
 from service.engine.queryset import QuerySet
 from service.engine.streams import PartitionTime, StreamTable
 from service.index.protocol import Points, Rows
@@ -30,7 +32,7 @@ BLOCK = 256
 RING = 1024
 #: Wider blocks are written in parts; one row is never wider than any log allows.
 MOST_BYTES = 512 * 1024
-VERSION = 1
+VERSION = 2
 
 
 class Block(msgspec.Struct, array_like=True):
@@ -38,8 +40,10 @@ class Block(msgspec.Struct, array_like=True):
 
     v: int
     n: int
-    largest_ts: int | None
-    seen_at_ms: int
+    ahead: int | None
+    """Of the partition's time (``streams``); in version 1 the largest ``ts``."""
+    reached: int
+    """In version 1 the wall time at which that was seen."""
     rows: bytes
     ids: list[str | None]
     last_ts: bytes
@@ -47,6 +51,9 @@ class Block(msgspec.Struct, array_like=True):
     point: dict[str, bytes | list[str | None]]
     carried: dict[str, bytes | list[str | None]] | None
     ignored: dict[int, list[str]]
+    """By row, the queries that ignored it: version 1; later ones have ``memory``."""
+    seen: bytes = b""
+    memory: dict[int, dict[str, Entry]] = {}
 
 
 _decode = msgspec.msgpack.Decoder(Block).decode
@@ -141,9 +148,17 @@ class StateLog:
         if blocks:
             newest = blocks[-1][2]
             self.n = newest.n
-            table.time = PartitionTime(newest.largest_ts, newest.seen_at_ms)
+            table.time = _time(newest)
         table.finish_restore()
+        table.memory.retime(queries.rules)
         return table
+
+
+def _time(block: Block) -> PartitionTime:
+    if block.v > 1:
+        return PartitionTime(block.ahead, block.reached)
+    largest_ts, seen_at_ms = block.ahead, block.reached
+    return PartitionTime() if largest_ts is None else PartitionTime(largest_ts - seen_at_ms, largest_ts)
 
 
 def _block(n: int, table: StreamTable, queries: QuerySet, rows: Rows) -> bytes:
@@ -153,18 +168,20 @@ def _block(n: int, table: StreamTable, queries: QuerySet, rows: Rows) -> bytes:
         Block(
             v=VERSION,
             n=n,
-            largest_ts=table.time.largest_ts,
-            seen_at_ms=table.time.seen_at_ms,
+            ahead=table.time.ahead,
+            reached=table.time.reached,
             rows=rows.tobytes(),
             ids=[table.names[r] if k else None for r, k in zip(rows.tolist(), known.tolist(), strict=True)],
             last_ts=table.last_ts[rows].tobytes(),
             seq=table.seq[rows].tobytes(),
             point=_columns(table.point[rows], queries),
             carried=_columns(table.carried[rows], queries) if carries else None,
-            ignored={
-                row: queries.ids(np.array(sorted(table.ignored[row]), dtype=np.int32))
+            ignored={},
+            seen=table.seen[rows].tobytes(),
+            memory={
+                row: {queries.names[slot]: entry for slot, entry in sorted(entries.items())}
                 for row in rows.tolist()
-                if row in table.ignored
+                if (entries := table.memory.of_row(row))
             },
         )
     )
@@ -206,11 +223,15 @@ def _place(table: StreamTable, queries: QuerySet, block: Block, rows: Rows) -> N
     for row, id in zip(rows.tolist(), block.ids, strict=True):
         table.names[row] = id or ""
         table.known[row] = id is not None
-        table.ignored.pop(row, None)
-    for row, ids in block.ignored.items():
-        slots = {queries.slot_of[query] for query in ids if query in queries.slot_of}
-        if slots:
-            table.ignored[row] = slots
+    memory = {row: dict.fromkeys(ids, (IGNORED, 0, 0)) for row, ids in block.ignored.items()} | block.memory
+    for row in rows.tolist():
+        entries = memory.get(row, {})
+        known = {queries.slot_of[id]: entry for id, entry in entries.items() if id in queries.slot_of}
+        table.memory.restore(row, known)
+    if block.seen:
+        table.seen[rows] = np.frombuffer(block.seen, dtype=np.int64)
+    else:
+        table.seen[rows] = _time(block).at(block.reached)
     table.last_ts[rows] = np.frombuffer(block.last_ts, dtype=np.int64)
     table.seq[rows] = np.frombuffer(block.seq, dtype=np.int64)
     _fill(table.point, rows, block.point, queries)

@@ -5,7 +5,8 @@ across restarts, because the state log saves the table page by page (``state``).
 
 Invariants: ``point[row]`` is the value that decides membership (NaN for no stream, -inf for a missing
 attribute); ``carried[row]`` is the last known value of each attribute (used by ``missing: carry`` only);
-``seq[row]`` is the number of the last border record of this life; ``ignored`` holds no empty set.
+``seq[row]`` is the number of the last border record of this life; ``seen[row]`` is the partition's time when
+its last event was accepted; ``memory`` has what is remembered of pairs with queries.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from service.engine.kernels import NO_TIME, UNTOUCHED
 from service.engine.lastvalues import LastValues
+from service.engine.memory import PairMemory
 from service.index.protocol import Bounds, Hits, Points, Rows, Slots
 from service.model import MISSING
 
@@ -35,24 +37,42 @@ def occurrences(keys: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
 class PartitionTime:
     """A partition's time: the largest ``ts`` seen plus the wall time since; the wall time before the first.
 
-    It never goes back.
+    The wall time of an event is the log's timestamp, so the time at each event follows from the log alone,
+    however late it is read. In other words: the partition's time is ``ahead`` of the wall time by the most
+    that any ``ts`` was ahead of its log's timestamp. It never goes back.
     """
 
-    __slots__ = ("largest_ts", "seen_at_ms")
+    __slots__ = ("ahead", "reached")
 
-    def __init__(self, largest_ts: int | None = None, seen_at_ms: int = 0) -> None:
-        self.largest_ts = largest_ts
-        self.seen_at_ms = seen_at_ms
+    def __init__(self, ahead: int | None = None, reached: int = NO_TIME) -> None:
+        self.ahead = ahead
+        self.reached = reached
 
     def at(self, now_ms: int) -> int:
-        if self.largest_ts is None:
-            return now_ms
-        return self.largest_ts + max(0, now_ms - self.seen_at_ms)
+        """The time at a wall time, ms, if no event comes before."""
+        return max(self.reached, now_ms + (self.ahead or 0))
 
-    def see(self, ts: int, now_ms: int) -> None:
-        if self.largest_ts is None or ts > self.at(now_ms):
-            self.largest_ts = ts
-            self.seen_at_ms = now_ms
+    def let_pass(self, now_ms: int) -> int:
+        """Moves on to the time at a wall time and returns it: nothing that came before waits to be read."""
+        if self.ahead is not None:
+            self.reached = self.at(now_ms)
+        return self.at(now_ms)
+
+    def move(
+        self, ts: NDArray[np.int64], timed: NDArray[np.bool_], log_ts: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Moves on by n events and returns the time at each, ``int64[n]``, rising."""
+        if not len(ts):
+            return ts
+        first_ahead = self.ahead
+        if first_ahead is None:
+            first_ahead = int((ts - log_ts)[np.argmax(timed)]) if timed.any() else 0
+        ahead = np.maximum.accumulate(np.where(timed, np.maximum(ts - log_ts, first_ahead), first_ahead))
+        clock: NDArray[np.int64] = np.maximum.accumulate(np.maximum(log_ts + ahead, self.reached))
+        if self.ahead is not None or timed.any():
+            self.ahead = int(ahead[-1])
+        self.reached = int(clock[-1])
+        return clock
 
 
 class StreamTable:
@@ -62,10 +82,13 @@ class StreamTable:
         self.time = PartitionTime()
         self.row_of: dict[str, int] = {}
         self.names: list[str] = []
-        self.ignored: dict[int, set[int]] = {}
+        self.memory = PairMemory()
         self.known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self.last_ts: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.seq: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.seen: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        #: no stream was seen before this, ms; it may lag behind
+        self.oldest_seen = NO_TIME
         self.point: Points = np.zeros((0, dims))
         self.carried: Points = np.zeros((0, dims))
         self.scratch: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
@@ -102,6 +125,7 @@ class StreamTable:
         self.known[row] = False
         self.last_ts[row] = NO_TIME
         self.seq[row] = 0
+        self.seen[row] = NO_TIME
         self.point[row] = np.nan
         self.carried[row] = MISSING
 
@@ -109,7 +133,7 @@ class StreamTable:
         """Forgets removed streams; their names stay readable until ``recycle``."""
         for row in rows:
             del self.row_of[self.names[row]]
-            self.ignored.pop(row, None)
+            self.memory.forget(row)
             self.known[row] = False
             self.point[row] = np.nan
             self._given_up.append(row)
@@ -121,27 +145,11 @@ class StreamTable:
         self._free.extend(reversed(self._given_up))
         self._given_up.clear()
 
-    def ignores(self, rows: Rows, slots: Slots) -> NDArray[np.bool_]:
-        """Which (stream, query) pairs are ignored, ``bool[n]``."""
-        if not self.ignored:
-            return np.zeros(len(rows), dtype=np.bool_)
-        none: set[int] = set()
-        memory = self.ignored
-        pairs = zip(rows.tolist(), slots.tolist(), strict=True)
-        return np.array([slot in memory.get(row, none) for row, slot in pairs], dtype=np.bool_)
-
-    def remember(self, rows: Rows, slots: Slots, before: NDArray[np.bool_], after: NDArray[np.bool_]) -> None:
-        """Takes over what has changed about which pairs are ignored."""
-        changed = np.flatnonzero(before != after)
-        for i in changed.tolist():
-            row, slot = int(rows[i]), int(slots[i])
-            if after[i]:
-                self.ignored.setdefault(row, set()).add(slot)
-                continue
-            self.ignored[row].discard(slot)
-            if not self.ignored[row]:
-                del self.ignored[row]
-        self.touch(rows[changed])
+    def find_oldest(self) -> int:
+        """When the stream that has been silent longest was seen, ms; the largest int64 without a stream.
+        O(streams)."""
+        self.oldest_seen = int(self.seen[self.known].min(initial=np.iinfo(np.int64).max))
+        return self.oldest_seen
 
     def touch(self, rows: Rows) -> None:
         """Marks rows whose state has changed: it must be saved with the next commit."""
@@ -202,6 +210,14 @@ class StreamTable:
         self.known = np.concatenate([self.known, np.zeros(more, dtype=np.bool_)])
         self.last_ts = np.concatenate([self.last_ts, np.full(more, NO_TIME, dtype=np.int64)])
         self.seq = np.concatenate([self.seq, np.zeros(more, dtype=np.int64)])
+        self.seen = np.concatenate([self.seen, np.full(more, NO_TIME, dtype=np.int64)])
         self.point = np.concatenate([self.point, np.full((more, dims), np.nan)])
         self.carried = np.concatenate([self.carried, np.full((more, dims), MISSING)])
         self.scratch = np.concatenate([self.scratch, np.full(more, UNTOUCHED, dtype=np.int32)])
+
+
+def next_numbers(table: StreamTable, streams: Rows) -> NDArray[np.int64]:
+    """Numbers for one more record of each stream, in the order given, ``int64[n]``."""
+    seq: NDArray[np.int64] = table.seq[streams] + occurrences(streams) + 1
+    np.maximum.at(table.seq, streams, seq)
+    return seq

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import dataclass, field
+from datetime import datetime
 from importlib import resources
 from typing import Any
 
@@ -98,6 +99,11 @@ def _check_ids(ids: list[str]) -> None:
 
 def _row(case: Case, seen: Seen, record: dict[str, Any]) -> Row:
     origin = record["origin"]
+    if "timer" in origin:
+        assert origin == {"timer": record["reason"]}
+        return _first_step_at(case, record["ts"]), 0
+    if "command" in origin and record["reason"] == "expired":
+        return _first_step_at(case, min(_expiries(case, record["leave"]))), 0
     if "command" in origin:
         return seen.places["command", origin["command"]], 0
     place = seen.places.get((origin["topic"], origin["offset"]))
@@ -111,6 +117,25 @@ def _row(case: Case, seen: Seen, record: dict[str, Any]) -> Row:
         before = [seen.places[k] for k in seen.places if k[0] == origin["topic"] and k[1] < origin["offset"]]
         place = min(number for number in candidates if number > max(before, default=-1))
     return place, origin["row"] if case.steps[place]["op"] == "batch" else 0
+
+
+def _first_step_at(case: Case, due: int) -> int:
+    """The step that moves the time up to something that is due, or past it."""
+    for number, step in enumerate(case.steps):
+        events = [step["event"]] if "event" in step else step.get("events", [])
+        times = [step.get("now"), *(event.get("ts") for event in events if isinstance(event, dict))]
+        if any(isinstance(time, int) and time >= due for time in times):
+            return number
+    raise AssertionError(f"no step lets it become {due}")
+
+
+def _expiries(case: Case, ids: list[str]) -> list[int]:
+    bodies = [body for step in case.steps if (body := step.get("query") or step.get("set"))]
+    times = [body["expires_at"] for body in bodies if body.get("id") in ids and body.get("expires_at")]
+    return [
+        int(datetime.fromisoformat(time).timestamp() * 1000) if isinstance(time, str) else time
+        for time in times
+    ]
 
 
 def _expected(case: Case, seen: Seen) -> dict[Row, dict[str, Any]]:

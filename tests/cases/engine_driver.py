@@ -12,12 +12,12 @@ from typing import Any
 from service import wire
 from service.decode import Decoder
 from service.engine.commands import Command, DeleteQuery, PatchQuery, PutQuery, PutSource
-from service.engine.effects import Task
+from service.engine.effects import CommandEffects, Task, with_refused
 from service.engine.engine import Engine, EngineLimits
 from service.engine.state import StateLog
 from service.index.default.mixed import DefaultIndex
 from service.language import load_json
-from service.log.port import Record
+from service.log.port import Output, Record
 from service.model import Reason, Refusal
 from service.wire import Encoder
 
@@ -99,24 +99,36 @@ class EngineDriver:
         self._next_offset[self._task(source)] += 2  # the record and the abort marker
 
     def flush(self) -> None:
-        """Processes and commits what was sent and not yet processed."""
+        """Processes and commits what was sent and not yet processed, then what is due by now."""
         for task, messages in self._messages.items():
             fresh = [record for record in messages if record.offset >= self._done[task]]
             if not fresh:
                 continue
             queries = self.engine.queries_of(task)
             decoded = Decoder(queries.source, queries.dictionaries, max_bytes=1 << 20).decode(fresh)
-            effects = self.engine.apply(task, decoded.batch, self._now)
-            effects = effects._replace(refused=[*decoded.refused, *effects.refused])
+            caused = self.engine.apply(task, decoded.batch)
             encoder = Encoder(queries, max_ids=self.engine.limits.ids, max_bytes=1 << 20)
-            written = encoder.events(effects, decoded.originals)
+            outputs: list[Output] = []
+            for effects in with_refused(caused, decoded.refused):
+                if isinstance(effects, CommandEffects):
+                    outputs += encoder.commands(effects, self.engine.tables[task])
+                else:
+                    outputs += encoder.events(effects, decoded.originals).outputs
             if not self._armed:
-                self._outputs += [tuple(output) for output in written.outputs]
+                self._outputs += [tuple(output) for output in outputs]
                 self._state[task].update(self.engine.state_records(task))
                 self._done[task] = fresh[-1].offset + 1
+        if not self._armed:
+            self._let_pass()
 
     def clock(self, now_ms: int) -> None:
         self._now = max(self._now, now_ms)
+
+    def _let_pass(self) -> None:
+        for task in self.engine.tables:
+            self._write(self.engine.tick(task, self._now))
+        for expired in self.engine.catalog.expired(self._now):
+            assert self._run(expired)[0] == 200
 
     def restart(self) -> None:
         self.engine = self._begin()
@@ -174,7 +186,10 @@ class EngineDriver:
         return 200, None, offset
 
     def _apply(self, entries: list[tuple[int, Any]]) -> None:
-        for effects in self.engine.command(entries, self._now):
+        self._write(self.engine.command(entries, self._now))
+
+    def _write(self, caused: list[CommandEffects]) -> None:
+        for effects in caused:
             queries = self.engine.queries_of(effects.task)
             encoder = Encoder(queries, max_ids=self.engine.limits.ids, max_bytes=1 << 20)
             written = encoder.commands(effects, self.engine.tables[effects.task])

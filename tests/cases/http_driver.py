@@ -17,6 +17,7 @@ from typing import Any
 
 from service.api.app import create_app
 from service.engine.commands import DeleteQuery
+from service.engine.engine import Engine
 from service.log.port import Commit, Log, Message
 from service.metrics import Metrics
 from service.runtime import Receipt, Runtime
@@ -254,9 +255,22 @@ class HttpDriver:
         if self._held is not None:
             self._release()
             self._caught_up()
+        self._nothing_due()
 
     def clock(self, now_ms: int) -> None:
         self.now = max(self.now, now_ms)
+
+    def _nothing_due(self) -> None:
+        """Waits until all that is due by now has been done."""
+        worker, now = self.instance.runtime._worker, self.now
+        if self.instance.log.armed:
+            return
+
+        def due(engine: Engine) -> bool:
+            timers = any(engine.due(task, now) for task in engine.tables)
+            return timers or bool(engine.catalog.expired(now)) or worker.uncommitted
+
+        wait_until(lambda: not self.instance.runtime.ask(due).result(PATIENCE_S))
 
     # ---- the end of a case
 
