@@ -284,6 +284,7 @@ class HttpDriver:
         """Deletes the queries of a case, so that the next may use their ids."""
         deletions = [DeleteQuery(id) for id in sorted(self._ids)]
         self.instance.runtime.command(deletions, atomic=False).result(PATIENCE_S)
+        self.now = 0
         self._ids.clear()
         self._answered.clear()
         self._sources.clear()

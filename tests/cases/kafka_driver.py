@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -13,7 +13,7 @@ from kafka import TopicPartition as ClusterPartition
 
 from deploy.kafka.broker import Broker
 from service.log.kafka import KafkaLog
-from service.log.port import Log, TopicPartition
+from service.log.port import Log, Polled, TopicPartition
 from service.settings import Settings
 from tests.cases.driver import Mode
 from tests.cases.http_driver import HttpDriver, Instance, wait_until
@@ -22,6 +22,28 @@ TOPICS = ("dead_letter", "matches", "borders")
 OUTPUT_PARTITIONS = 1
 
 _numbers = itertools.count()
+
+
+class StampedLog(KafkaLog):
+    """A log whose events bear the time of the case, not that of this machine: a broker takes no stamps of
+    other centuries."""
+
+    def __init__(self, stamp: Callable[[str, int], int], *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._stamp = stamp
+
+    def poll(self, *, timeout_s: float, max_records: int) -> Polled:
+        polled = super().poll(timeout_s=timeout_s, max_records=max_records)
+        chunks = [
+            chunk._replace(
+                records=[
+                    record._replace(ts=self._stamp(chunk.partition.topic, record.offset))
+                    for record in chunk.records
+                ]
+            )
+            for chunk in polled.chunks
+        ]
+        return polled._replace(chunks=chunks)
 
 
 class KafkaDriver(HttpDriver):
@@ -42,12 +64,15 @@ class KafkaDriver(HttpDriver):
         self._producer: KafkaProducer | None = None
         self._read: list[tuple[str, bytes | None, bytes]] = []
         self._assigned = False
+        #: the time of the case at which a message was sent, by topic and offset
+        self._stamps: dict[tuple[str, int], int] = {}
         super().__init__(
             mode, Settings(log=f"kafka:{self._bootstrap}", topic_prefix=self.prefix, partitions=1)
         )
 
     def make_log(self) -> Log:
-        return KafkaLog(
+        return StampedLog(
+            lambda topic, offset: self._stamps.get((topic, offset), self.now),
             self._bootstrap,
             transactional_id=f"{self.prefix}worker-{next(self._workers)}",
             group=f"{self.prefix}group",
@@ -61,6 +86,11 @@ class KafkaDriver(HttpDriver):
         self._ends.close()
         if self._producer is not None:
             self._producer.close()
+
+    def send(self, source: str, key: bytes | None, value: bytes | None) -> tuple[str, int]:
+        place = super().send(source, key, value)
+        self._stamps[place] = self.now
+        return place
 
     def rebalance(self) -> None:
         """A second worker joins the group, the first one leaves: its partitions move."""
