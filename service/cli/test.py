@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             result = play_file(file, restarts=args.restarts)
         except OSError as error:
-            raise CliError(f"cannot read {file}: {error.strerror}", USAGE) from None
+            raise CliError(f"cannot play {file}: {error.strerror}", USAGE) from None
         results.append(result)
         if result.error is not None:
             place = f"{file}:{result.error.line}"

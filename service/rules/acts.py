@@ -14,7 +14,7 @@ from service.model import Refusal
 from service.rules.document import Node
 
 #: A time beyond this is refused (not every client's JSON can hold it) and does not move the clock.
-_LARGEST_TS = 2**53
+LARGEST_TS = 2**53
 
 
 class Send(NamedTuple):
@@ -42,10 +42,10 @@ class Body(NamedTuple):
 
 
 class MoveTime(NamedTuple):
-    """To a time, or on by a duration; ms."""
+    """To a time, or (``is_relative``) on by a duration; ms."""
 
-    to_ms: int | None
-    by_ms: int
+    ms: int
+    is_relative: bool
     node: Node
 
 
@@ -90,14 +90,16 @@ def read_patch(node: Node) -> Body:
 
 
 def read_time(node: Node) -> MoveTime:
-    """A time in ms, or a duration with a plus sign."""
+    """A time to move to, whole ms. Raises RuleFileError."""
     if isinstance(node.value, int) and not isinstance(node.value, bool):
-        return MoveTime(node.value, 0, node)
-    text = node.value
-    if not isinstance(text, str) or not text.startswith("+"):
-        raise node.error("must be a time (whole ms, or 2024-01-31T12:00:00Z), or a duration such as +30s")
+        return MoveTime(node.value, False, node)
+    raise node.error("must be a time (whole ms, or 2024-01-31T12:00:00Z); `advance` takes a duration")
+
+
+def read_duration(node: Node) -> MoveTime:
+    """A duration that passes, as queries write theirs. Raises RuleFileError."""
     try:
-        return MoveTime(None, parse_duration(text[1:], "at"), node)
+        return MoveTime(parse_duration(node.value, "advance"), True, node)
     except Refusal as refusal:
         raise node.error(refusal.detail) from None
 
@@ -107,9 +109,8 @@ def read_message(name: str, node: Node, source: str, paths: Paths) -> tuple[Send
     value = _message(name, node)
     events = _events_of(value)
     times = [_at(event, paths.ts) for event in events]
-    known = [ts for ts in times if isinstance(ts, int) and not isinstance(ts, bool) and ts <= _LARGEST_TS]
-    last = _at(events[-1], paths.key) if events else None
-    stream_id = last if isinstance(last, str) and last else None
+    known = [ts for ts in times if isinstance(ts, int) and not isinstance(ts, bool) and ts <= LARGEST_TS]
+    stream_id = _stream_id(_at(events[-1], paths.key)) if events else None
     key = stream_id.encode() if stream_id is not None and name != "events" else None
     return Send(source, key, value, max(known, default=None)), stream_id
 
@@ -137,10 +138,7 @@ def _json(node: Node, fields: dict[str, Node]) -> bytes:
 
 
 def _encoded(node: Node) -> bytes:
-    try:
-        return node.json_text().encode()
-    except UnicodeEncodeError:
-        raise node.error("has half of a surrogate pair; `raw_hex` sends any bytes") from None
+    return node.json_text().encode()
 
 
 def _events_of(value: bytes) -> list[Any]:
@@ -150,6 +148,14 @@ def _events_of(value: bytes) -> list[Any]:
     except (ValueError, RecursionError):
         return []
     return parsed if isinstance(parsed, list) else [parsed]
+
+
+def _stream_id(value: Any) -> str | None:
+    """A stream id, if it is one that can be the key of a message."""
+    try:
+        return value if isinstance(value, str) and value.encode() else None
+    except UnicodeEncodeError:  # JSON can say half of a surrogate pair
+        return None
 
 
 def _at(event: Any, path: str) -> Any:
@@ -167,7 +173,7 @@ def title(name: str, act: Act | None) -> str:
             return f"{name} {stream_id}"
         case Body(_, id, _, node):
             return f"{name} {id if id is not None else node.reach('id').plain()}"
-        case MoveTime(to_ms, by_ms, _):
-            return f"at {to_ms}" if to_ms is not None else f"at +{by_ms} ms"
+        case MoveTime(ms, is_relative, _):
+            return f"{name} {ms} ms" if is_relative else f"{name} {ms}"
         case _:
             return name

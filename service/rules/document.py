@@ -5,7 +5,9 @@ Idea: a rule test is JSON written by people, so YAML is read by the core schema 
 A date or time without quotes is whole ms since 1970 (UTC where it names no zone).
 
 Refused, since it would be lost or guessed silently: a key twice, several documents, tags, merge keys, numbers
-that JSON cannot write. Numbers keep their digits (``json_text``): the service reads what the file has.
+and texts that JSON cannot write. Refused too: aliases, a few lines of which can stand for more values than any
+machine has room for. So a tree is no larger than its text, and at most ``_MOST_LEVELS`` deep. Numbers keep
+their digits (``json_text``): the service reads what the file has.
 
 Not for: what the fields mean (``scenarios``, ``expectations``).
 """
@@ -151,7 +153,6 @@ class _Composer:
 
     def __init__(self, events: Iterator[Any]) -> None:
         self._events = events
-        self._anchors: dict[str, Node] = {}
 
     def document(self) -> Node:
         next(self._events)  # the stream starts
@@ -166,23 +167,18 @@ class _Composer:
 
     def _node(self, event: Any, field: str, level: int) -> Node:
         line = event.start_mark.line + 1
-        if isinstance(event, yaml.AliasEvent):
-            if event.anchor not in self._anchors:
-                raise RuleFileError(line, field, f"there is no anchor &{event.anchor} before this")
-            return self._anchors[event.anchor]
+        if event.anchor is not None:
+            detail = "anchors and aliases are not read; what scenarios share stands at the top of the file"
+            raise RuleFileError(line, field, detail)
         if event.tag is not None:
             raise RuleFileError(line, field, f"tags such as {event.tag} are not read; put a text in quotes")
         if level > _MOST_LEVELS:
             raise RuleFileError(line, field, "is nested too deep; no test needs that")
         if isinstance(event, yaml.ScalarEvent):
-            node = _scalar(event, line, field)
-        elif isinstance(event, yaml.SequenceStartEvent):
-            node = Node(list(self._items(field, level)), line, field)
-        else:
-            node = Node(self._fields(field, level), line, field)
-        if event.anchor is not None:
-            self._anchors[event.anchor] = node
-        return node
+            return _scalar(event, line, field)
+        if isinstance(event, yaml.SequenceStartEvent):
+            return Node(list(self._items(field, level)), line, field)
+        return Node(self._fields(field, level), line, field)
 
     def _items(self, field: str, level: int) -> Iterator[Node]:
         place = 0
@@ -196,19 +192,21 @@ class _Composer:
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarEvent) or key.tag is not None:
                 raise RuleFileError(line, field, "the name of a field must be a text")
+            _check_text(key.value, line, field)
             inner = f"{field}.{key.value}" if field else key.value
             if key.value == "<<" and key.implicit[0]:
                 raise RuleFileError(line, inner, "merge keys are not read; write the fields out")
             if key.value in found:
                 raise RuleFileError(line, inner, "stands twice in one mapping; keep the one that you mean")
             node = self._node(next(self._events), inner, level + 1)
-            # A field is looked for at its name, wherever its value begins, and whatever anchor has the value.
+            # A field is looked for at its name, wherever its value begins.
             found[key.value] = Node(node.value, line, inner, node.literal)
         return found
 
 
 def _scalar(event: Any, line: int, field: str) -> Node:
     text: str = event.value
+    _check_text(text, line, field)
     if not event.implicit[0]:
         return Node(text, line, field)
     if text in _NULLS:
@@ -225,13 +223,20 @@ def _scalar(event: Any, line: int, field: str) -> Node:
         return Node(text, line, field)
     try:
         number: int | float = int(text, 0 if text[:2] in ("0o", "0x") else 10) if integer else float(text)
-    except ValueError:
+        written = text if _JSON_NUMBER.fullmatch(text) else json.dumps(number)
+    except ValueError:  # Python converts 4,300 digits at most
         raise RuleFileError(line, field, "is too long a number; `raw` sends any text") from None
-    if math.isinf(number) and not _JSON_NUMBER.fullmatch(text):
+    if isinstance(number, float) and math.isinf(number) and written != text:
         raise RuleFileError(line, field, f"write {text} as JSON does, without a sign + and with digits first")
-    if _JSON_NUMBER.fullmatch(text):
-        return Node(number, line, field, text)
-    return Node(number, line, field, json.dumps(number))
+    return Node(number, line, field, written)
+
+
+def _check_text(text: str, line: int, field: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        detail = "has half of a surrogate pair; `raw_hex` sends any bytes"
+        raise RuleFileError(line, field, detail) from None
 
 
 def _time(text: str, line: int, field: str) -> Node:

@@ -18,12 +18,15 @@ from service.engine.commands import Command, DeleteQuery, PatchQuery, PutQuery, 
 from service.language import load_json
 from service.log.topics import OUTPUTS
 from service.model import Refusal
-from service.rules.acts import Act, Body, MoveTime, RemoveStream, Restart, Send
+from service.rules.acts import LARGEST_TS, Act, Body, MoveTime, RemoveStream, Restart, Send
 from service.rules.comparison import Line, compare
 from service.rules.document import RuleFileError
 from service.rules.expectations import Expected
 from service.rules.scenarios import Refused, Scenario, Step, read_scenarios
 from service.rules.stage import Stage
+
+#: Reading costs about a minute for each MiB of YAML, and more than one is no test that a person can follow.
+MAX_FILE_BYTES = 1 << 20
 
 Written = dict[str, list[dict[str, Any]]]
 
@@ -56,9 +59,15 @@ class FileResult:
 def play_file(path: Path, *, restarts: bool = False) -> FileResult:
     """Plays a file; ``restarts``: the service starts anew after every step, which may change nothing.
 
-    A mistake in the file is part of the result; raises OSError where it cannot be read."""
+    A mistake in the file is part of the result; raises OSError where it cannot be read, or nothing can be
+    written to the folder of temporary files."""
+    with path.open("rb") as opened:
+        content = opened.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        detail = f"is larger than {MAX_FILE_BYTES} bytes; make it several files"
+        return FileResult(path, (), RuleFileError(1, "", detail))
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         return FileResult(path, (), RuleFileError(line, "", "is not UTF-8"))
@@ -157,20 +166,20 @@ class _Play:
 def _do(act: Act, stage: Stage) -> None:
     match act:
         case Send(source, key, value, ts):
-            if ts is not None:
-                stage.advance(ts)
-            stage.send(source, key, value)
+            stage.send(source, key, value, at_ms=ts)
         case RemoveStream(source, stream_id):
             stage.remove_stream(source, stream_id)
         case Body():
             stage.command(_command(act))
-        case MoveTime(to_ms, by_ms, node):
-            wanted = stage.now_ms + by_ms if to_ms is None else to_ms
-            if wanted < stage.now_ms:
+        case MoveTime(ms, is_relative, node):
+            wanted_ms = stage.now_ms + ms if is_relative else ms
+            if wanted_ms < stage.now_ms:
                 raise node.error(
                     f"is before {stage.now_ms}, the time of the steps before; time never goes back"
                 )
-            stage.advance(wanted)
+            if wanted_ms > LARGEST_TS:
+                raise node.error(f"leads to {wanted_ms}; no event can have a time beyond {LARGEST_TS}")
+            stage.advance(wanted_ms)
         case Restart():
             stage.restart()
 

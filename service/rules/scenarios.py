@@ -24,6 +24,7 @@ from service.rules.acts import (
     RemoveStream,
     Restart,
     Send,
+    read_duration,
     read_message,
     read_patch,
     read_query,
@@ -49,7 +50,7 @@ _FILE = (*_SHARED, "scenarios")
 _MESSAGES = ("event", "events", "raw", "raw_hex")
 _OF_A_SOURCE = (*_MESSAGES, "tombstone", "remove_stream")
 _COMMANDS = ("put", "post", "patch", "delete", "put_source", "remove_stream")
-_ACTS = (*_MESSAGES, "tombstone", *_COMMANDS, "at", "restart")
+_ACTS = (*_MESSAGES, "tombstone", *_COMMANDS, "at", "advance", "restart")
 _STEP = (*_ACTS, "source", "expect", "refused")
 
 
@@ -214,6 +215,8 @@ class _Reader:
                 return Body("delete", node.text(), b"", node)
             case "at":
                 return read_time(node)
+            case "advance":
+                return read_duration(node)
             case "restart":
                 if node.value is not None:
                     raise node.error("has no value: write `- restart`, or `restart:` beside `expect:`")

@@ -76,7 +76,7 @@ class Stage:
         self._open()
 
     def advance(self, now_ms: int) -> None:
-        """Moves the clock on, never back; what falls due is written."""
+        """Moves the clock on, never back, and lets the worker do what is due then."""
         if now_ms > self.now_ms:
             self.now_ms = now_ms
             self._catch_up()
@@ -91,8 +91,10 @@ class Stage:
         assert result is not None
         return result
 
-    def send(self, source: str, key: bytes | None, value: bytes | None) -> None:
-        """Puts a message on the topic of a source; it is processed when this returns."""
+    def send(self, source: str, key: bytes | None, value: bytes | None, *, at_ms: int | None) -> None:
+        """Puts a message on the topic of a source, at ``at_ms`` if that is later than now; it is processed
+        when this returns. One turn of the loop sees both, the message and that time has passed."""
+        self.now_ms = max(self.now_ms, at_ms or 0)
         self._deliver(source, Message(key, value))
 
     def remove_stream(self, source: str, stream_id: str) -> None:

@@ -237,3 +237,19 @@ def test_the_matches_of_an_event_have_no_order(played: Played) -> None:
     )
     for expect in ("{match: q}, {match: r, attrs: {x: 11}}", "{match: r, attrs: {x: 11}}, {match: q}"):
         assert played(f"  - {{event: {{stream_id: s, x: 11}}, expect: [{expect}]}}\n", head).startswith("ok")
+
+
+def test_time_passes_without_an_event(played: Played) -> None:
+    text = played("""\
+  - {event: {stream_id: s, ts: 1000, x: 1}, expect: any}
+  - advance: 30s
+  - at: 40000
+  - advance: 500
+  - {delete: q, expect: {leave: q, reason: deleted, ts: 40500}}
+""")
+    assert text.startswith("ok")
+
+
+def test_a_stream_id_that_no_key_can_be(played: Played) -> None:
+    step = r"""  - {raw: '{"stream_id": "\ud800", "x": 1}', expect: {refused: malformed, stream_id: null}}"""
+    assert played(step + "\n").startswith("ok")

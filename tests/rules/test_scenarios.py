@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from service.rules.document import RuleFileError
-from service.rules.play import play_file
+from service.rules.play import MAX_FILE_BYTES, play_file
 from service.rules.scenarios import read_scenarios
 
 HEAD = "source: {attributes: {x: number}}\nqueries: [{id: q, where: x > 0}]\nscenarios:\n"
@@ -43,8 +43,9 @@ ONE = HEAD + "- name: one\n  steps:\n"
         (ONE + "  - patch: {where: x > 0}\n", 6, "scenarios[0].steps[0].patch", "has no `id`"),
         (ONE + "  - delete: [q]\n", 6, "scenarios[0].steps[0].delete", "must be a text"),
         (ONE + "  - at: 5s\n", 6, "scenarios[0].steps[0].at", "must be a time"),
-        (ONE + "  - at: +5 parsecs\n", 6, "scenarios[0].steps[0].at", "must be whole milliseconds"),
-        (ONE + "  - at: '+0s'\n", 6, "scenarios[0].steps[0].at", "more than 0"),
+        (ONE + "  - advance: 5 parsecs\n", 6, "scenarios[0].steps[0].advance", "must be whole milliseconds"),
+        (ONE + "  - advance: 0s\n", 6, "scenarios[0].steps[0].advance", "more than 0"),
+        (ONE + "  - advance:\n", 6, "scenarios[0].steps[0].advance", "must be whole milliseconds"),
         (ONE + "  - restart: true\n", 6, "scenarios[0].steps[0].restart", "has no value"),
         (ONE + "  - delete: q\n    source: s\n", 7, "scenarios[0].steps[0].source", "does not belong"),
         (ONE + "  - tombstone: s\n    source: s\n", 7, "scenarios[0].steps[0].source", "there are test"),
@@ -151,6 +152,25 @@ def test_time_never_goes_back(tmp_path: Path) -> None:
     error = play_file(file).error
     assert error is not None and "time never goes back" in error.detail
     assert (error.line, error.field) == (8, "scenarios[0].steps[2].at")
+
+
+def test_time_has_an_end(tmp_path: Path) -> None:
+    file = tmp_path / "end.yaml"
+    for step in (f"at: {2**53 + 1}", "advance: 1"):
+        file.write_text(f"{ONE}  - at: {2**53}\n  - {step}\n")
+        error = play_file(file).error
+        assert error is not None and f"leads to {2**53 + 1}" in error.detail
+        assert (error.line, error.field) == (7, f"scenarios[0].steps[1].{step.split(':')[0]}")
+
+
+def test_a_file_that_is_too_large(tmp_path: Path) -> None:
+    file = tmp_path / "large.yaml"
+    start = ONE + "  - restart\n#"
+    file.write_text(start + " " * (MAX_FILE_BYTES - len(start)))
+    assert play_file(file).error is None
+    file.write_text(start + " " * (MAX_FILE_BYTES - len(start) + 1))
+    error = play_file(file).error
+    assert error is not None and "larger than 1048576 bytes" in error.detail
 
 
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
