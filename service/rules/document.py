@@ -5,8 +5,8 @@ Idea: a rule test is JSON written by people, so YAML is read by the core schema 
 A date or time without quotes is whole ms since 1970 (UTC where it names no zone).
 
 Refused, since it would be lost or guessed silently: a key twice, several documents, tags, merge keys, numbers
-and texts that JSON cannot write. Refused too: aliases, a few lines of which can stand for more values than any
-machine has room for. So a tree is no larger than its text, and at most ``_MOST_LEVELS`` deep. Numbers keep
+and texts that JSON cannot write. Refused too: aliases, a few lines of which can stand for more values than
+any machine has room for. So a tree is no larger than its text, and at most ``_MOST_LEVELS`` deep. Numbers keep
 their digits (``json_text``): the service reads what the file has.
 
 Not for: what the fields mean (``scenarios``, ``expectations``).

@@ -25,7 +25,7 @@ from service.rules.expectations import Expected
 from service.rules.scenarios import Refused, Scenario, Step, read_scenarios
 from service.rules.stage import Stage
 
-#: Reading costs about a minute for each MiB of YAML, and more than one is no test that a person can follow.
+#: So much is read within seconds; more is no test that a person can follow.
 MAX_FILE_BYTES = 1 << 20
 
 Written = dict[str, list[dict[str, Any]]]
