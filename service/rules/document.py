@@ -6,8 +6,8 @@ A date or time without quotes is whole ms since 1970 (UTC where it names no zone
 
 Refused, since it would be lost or guessed silently: a key twice, several documents, tags, merge keys, numbers
 and texts that JSON cannot write. Refused too: aliases, a few lines of which can stand for more values than
-any machine has room for. So a tree is no larger than its text, and at most ``_MOST_LEVELS`` deep. Numbers keep
-their digits (``json_text``): the service reads what the file has.
+any machine has room for. So a tree is no larger than its text, and at most ``_MOST_LEVELS`` deep. Numbers
+keep their digits (``json_text``): the service reads what the file has.
 
 Not for: what the fields mean (``scenarios``, ``expectations``).
 """
