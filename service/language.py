@@ -26,6 +26,7 @@ from typing import Any, NoReturn, TypeVar
 from service.expression import MAX_BYTES, MAX_DIGITS, print_region
 from service.log import topics
 from service.model import (
+    Aggregates,
     AttributeType,
     Initial,
     Kind,
@@ -73,8 +74,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _QUERY_FIELDS = (
     *("id", "source", "where", "on", "initial", "keep", "for", "cooldown", "once"),
-    *("select", "tags", "enabled", "expires_at"),
+    *("select", "aggregates", "tags", "enabled", "expires_at"),
 )
+_AGGREGATES_FIELDS = ("every", "of")
 _SOURCE_FIELDS = (
     *("attributes", "topic", "key", "ts", "paths", "missing", "nulls", "late"),
     *("stream_ttl", "stale_after"),
@@ -85,10 +87,12 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most that one query may have: boxes of its region, selected attributes, tags, bytes of a text."""
+    """The most that one query may have: boxes of its region, selected attributes, attributes of its
+    aggregates, tags, bytes of a text."""
 
     disjuncts: int = 1000
     select: int = 100
+    aggregates: int = 20
     tags: int = 100
     text: int = MAX_BYTES
 
@@ -177,6 +181,7 @@ def parse_query(
         dwell=_optional_duration(body, "for") or 0,
         cooldown=_optional_duration(body, "cooldown") or 0,
         once=_flag(body.get("once", False), "once"),
+        aggregates=_aggregates(body.get("aggregates"), source, limits.aggregates),
         expires_at=_expiry(body.get("expires_at"), now_ms),
     )
 
@@ -194,10 +199,15 @@ def query_body(query: Query) -> dict[str, Any]:
         "cooldown": query.cooldown or None,
         "once": query.once,
         "select": list(query.select),
+        "aggregates": _aggregates_body(query.aggregates),
         "tags": dict(sorted(query.tags.items())),
         "enabled": query.enabled,
         "expires_at": query.expires_at,
     }
+
+
+def _aggregates_body(aggregates: Aggregates | None) -> dict[str, Any] | None:
+    return None if aggregates is None else {"every": aggregates.every, "of": list(aggregates.of)}
 
 
 def patch_body(current: Mapping[str, Any], changes: Any) -> dict[str, Any]:
@@ -277,18 +287,36 @@ def _kinds(given: Any) -> frozenset[Kind]:
     return frozenset(_choice(Kind, kind, f"on[{i}]") for i, kind in enumerate(given))
 
 
-def _selected(given: Any, source: Source, limit: int) -> tuple[str, ...]:
+def _selected(given: Any, source: Source, limit: int, field: str = "select") -> tuple[str, ...]:
     if not isinstance(given, list):
-        raise Refusal(Reason.BAD_VALUE, "select", "must be a list of attributes")
+        raise Refusal(Reason.BAD_VALUE, field, "must be a list of attributes")
     if len(given) > limit:
-        raise Refusal(Reason.LIMIT, "select", f"names more than {limit} attributes, which is the limit")
+        raise Refusal(Reason.LIMIT, field, f"names more than {limit} attributes, which is the limit")
     for i, name in enumerate(given):
         if not isinstance(name, str):
-            raise Refusal(Reason.BAD_VALUE, f"select[{i}]", "must be the name of an attribute")
+            raise Refusal(Reason.BAD_VALUE, f"{field}[{i}]", "must be the name of an attribute")
         if name not in source.attributes:
             detail = f"source {source.name} has no attribute {shown(name)}; leave it out"
-            raise Refusal(Reason.UNKNOWN_ATTRIBUTE, f"select[{i}]", detail)
+            raise Refusal(Reason.UNKNOWN_ATTRIBUTE, f"{field}[{i}]", detail)
     return tuple(dict.fromkeys(given))
+
+
+def _aggregates(given: Any, source: Source, limit: int) -> Aggregates | None:
+    if given is None:
+        return None
+    if not isinstance(given, dict):
+        detail = 'must be an object such as {"every": "1s", "of": ["speed"]}, or null'
+        raise Refusal(Reason.BAD_VALUE, "aggregates", detail)
+    for name in given:
+        if name not in _AGGREGATES_FIELDS:
+            detail = f"is no field here; there are {', '.join(_AGGREGATES_FIELDS)}"
+            raise Refusal(Reason.UNKNOWN_FIELD, f"aggregates.{shown(name)}", detail)
+    of = _selected(given.get("of", []), source, limit, "aggregates.of")
+    for i, name in enumerate(given.get("of", [])):
+        if source.attributes[name] is not AttributeType.NUMBER:
+            detail = f"{name} is a category, of which there is no sum; leave it out"
+            raise Refusal(Reason.NOT_A_NUMBER, f"aggregates.of[{i}]", detail)
+    return Aggregates(parse_duration(given.get("every", 1_000), "aggregates.every"), of)
 
 
 def _tags(given: Any, limit: int) -> dict[str, str]:

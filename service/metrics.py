@@ -79,6 +79,9 @@ class Metrics:
         self._leaves = Counter(
             "rangewatch_leaves", "Leaves written, whatever caused them.", source, registry=registry
         )
+        self._aggregates = Counter(
+            "rangewatch_aggregates", "Records of aggregates written.", source, registry=registry
+        )
         self._commands = Counter(
             "rangewatch_commands",
             "Requested changes of sources, queries and streams, by what became of them.",
@@ -156,6 +159,10 @@ class Metrics:
         with self._lock:
             for counter, count in zip((self._leaves, self._enters, self._crosses), counts, strict=True):
                 counter.labels(source).inc(count)
+
+    def aggregates(self, source: str, records: int) -> None:
+        """Counts records of aggregates, whatever caused them."""
+        self._aggregates.labels(source).inc(records)
 
     def command(self, kind: str, result: str) -> None:
         """Counts one request: ``kind`` as ``PutQuery``, shown as ``put_query``; ``result`` as ``refused``."""

@@ -184,6 +184,14 @@ class Source:
     stale_after: int | None = None
 
 
+class Aggregates(NamedTuple):
+    """What a query asks to be told of its members as a whole: how many there are, and sums and extremes of
+    the attributes ``of``; not more often than ``every`` ms."""
+
+    every: int
+    of: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """A registered query. ``where`` is kept as it was given (text or JSON); ``region`` is its meaning; so are
@@ -205,6 +213,7 @@ class Query:
     dwell: int = 0
     cooldown: int = 0
     once: bool = False
+    aggregates: Aggregates | None = None
     expires_at: int | None = None
 
     @property

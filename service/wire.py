@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from service.engine.aggregates import AggregateRecord
 from service.engine.catalog import Entry
 from service.engine.effects import (
     CROSS,
@@ -35,7 +36,7 @@ from service.engine.queryset import QuerySet
 from service.engine.streams import StreamTable
 from service.index.protocol import Points, Rows, Slots
 from service.log.port import Message, Output
-from service.log.topics import BORDERS, DEAD_LETTER, MATCHES
+from service.log.topics import AGGREGATES, BORDERS, DEAD_LETTER, MATCHES
 from service.model import DEFAULT_TENANT
 
 _to_json = msgspec.json.Encoder().encode
@@ -188,6 +189,19 @@ class Encoder:
             effects.points,
             [_origin(cause) for cause in causes],
         )
+
+    def aggregates(self, task: Task, records: Iterable[AggregateRecord]) -> list[Output]:
+        """What is told of queries as a whole in one partition. A key for each query and partition, so that
+        the last record of a key says how things stand."""
+        outputs = []
+        for query, ts, content in records:
+            of = {name: numbers._asdict() for name, numbers in content.of.items()}
+            value = (
+                f'{{"v":1,"tenant":"{DEFAULT_TENANT}","source":{json_text(self._source)},"query":"{query}",'
+                f'"partition":{task.partition},"ts":{ts},"count":{content.members},"of":{json_text(of)}}}'
+            )
+            outputs.append(Output(AGGREGATES, f"{query}/{task.partition}".encode(), value.encode()))
+        return outputs
 
     def _borders(
         self,

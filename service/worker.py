@@ -265,6 +265,7 @@ class Worker:
             for effects in engine.command(entries, now):
                 encoder = self._encoder(engine.queries_of(task))
                 outputs += encoder.commands(effects, engine.tables[task])
+                outputs += encoder.aggregates(task, effects.aggregates)
             self._log.commit(
                 Commit(
                     outputs=outputs,
@@ -350,6 +351,13 @@ class Worker:
         task = effects.task
         step.outputs += self._codec(task).encoder.commands(effects, self.engine.tables[task])
         step.count.append(partial(self._metrics.borders, self._source(task).name, effects.borders.sides))
+        self._take_told(effects, step)
+
+    def _take_told(self, effects: EventEffects | CommandEffects, step: _Step) -> None:
+        if effects.aggregates:
+            codec = self._codec(effects.task)
+            step.outputs += codec.encoder.aggregates(effects.task, effects.aggregates)
+            step.count.append(partial(self._metrics.aggregates, codec.source.name, len(effects.aggregates)))
 
     def _judge_requests(self) -> None:
         """Writes the commands that wait, once the catalog has seen all there are."""
@@ -446,6 +454,7 @@ class Worker:
             written = codec.encoder.events(effects, decoded.originals)
             step.outputs += written.outputs
             step.count.append(partial(self._metrics.borders, codec.source.name, effects.borders.sides))
+            self._take_told(effects, step)
             late += int(effects.late.sum())
             matches += len(effects.matches.rows)
             refused.update(one.reason for one in effects.refused)

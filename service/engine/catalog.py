@@ -227,7 +227,8 @@ class Draft:
     def _refuse_use(query: Query | None, source: str, changed: set[str]) -> None:
         if query is None or query.source != source:
             return
-        named = set(query.select).union(*(conjunct.keys() for conjunct in query.region.conjuncts))
+        counted = query.aggregates.of if query.aggregates else ()
+        named = {*query.select, *counted}.union(*(conjunct.keys() for conjunct in query.region.conjuncts))
         for name in sorted(changed & named):
             raise Refusal(
                 Reason.IN_USE,

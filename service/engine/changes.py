@@ -6,7 +6,8 @@ A change of ``on`` alone moves nobody, but where it ends the pair of border kind
 written first, and where it begins the pair, their enters: a log that has both kinds of a query starts with an
 enter and can be folded.
 
-Pairs that are remembered (``memory``) are looked at besides: a member need not be inside ``where``.
+Pairs that are remembered (``memory``) are looked at besides: a member need not be inside ``where``. So the
+members of each query after the change are at hand, and those that ask for aggregates are counted anew.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from service.engine.aggregates import AggregateRecord
 from service.engine.catalog import QueryChange
 from service.engine.delta import Transition, settle
 from service.engine.effects import ENTER, LEAVE, BorderRecords, Cause, CommandEffects, Task
@@ -22,7 +24,7 @@ from service.engine.queryset import KIND_BIT, Boxes, QuerySet, active_region
 from service.engine.rules import Flags, rule_of
 from service.engine.streams import StreamTable, next_numbers
 from service.index.protocol import Hits, Rows, Slots
-from service.model import Kind, Query, Region
+from service.model import Aggregates, Kind, Query, Region
 
 _ENTER, _LEAVE = KIND_BIT[Kind.ENTER], KIND_BIT[Kind.LEAVE]
 _BOTH = _ENTER | _LEAVE
@@ -44,7 +46,7 @@ def apply_changes(
     )
     group = _Group(telling, slots, old, new, keep)
     effects = [group.effects(task, table, queries, now_ms) for task, table in tables]
-    return [effect for effect in effects if len(effect.borders.seq)]
+    return [effect for effect in effects if len(effect.borders.seq) or effect.aggregates]
 
 
 def _active_keep(query: Query | None) -> Region | None:
@@ -58,6 +60,10 @@ def _watching(query: Query | None) -> tuple[object, ...]:
     return active_region(query), _active_keep(query), query.dwell, query.cooldown, query.once
 
 
+def _asks(query: Query | None) -> Aggregates | None:
+    return query.aggregates if query is not None else None
+
+
 def _bits(query: Query | None) -> int:
     return sum(KIND_BIT[kind] for kind in query.on) if query is not None else 0
 
@@ -65,6 +71,8 @@ def _bits(query: Query | None) -> int:
 def _tells(change: QueryChange) -> bool:
     """Whether a change can move a member or a record at all: not so for tags, `select`, `initial` alone."""
     if _watching(change.before) != _watching(change.after):
+        return True
+    if _asks(change.before) != _asks(change.after):
         return True
     return change.before is not None and change.after is not None and change.before.on != change.after.on
 
@@ -76,6 +84,11 @@ class _Group:
         self, changes: Sequence[QueryChange], slots: Slots, old: Boxes, new: Boxes, keep: Boxes
     ) -> None:
         self.slots = slots
+        self.asking = [
+            (place, change.after if _asks(change.after) else None)
+            for place, change in enumerate(changes)
+            if _asks(change.before) or _asks(change.after)
+        ]
         self.old = old
         self.new = new
         self.keep = keep
@@ -127,6 +140,7 @@ class _Group:
             streams, self.slots[places], memory, settled.memory, self.rules.take(places)
         )
         table.touch(streams[changed])
+        aggregates = self._counted(table, queries, streams[settled.member1], places[settled.member1], now)
         on0, on1 = self.on0[places], self.on1[places]
         both0, both1 = (on0 & _BOTH) == _BOTH, (on1 & _BOTH) == _BOTH
         stays = settled.member0 & settled.member1
@@ -145,7 +159,26 @@ class _Group:
             sides=np.where(enter[told], ENTER, LEAVE).astype(np.uint8),
         )
         table.touch(streams)
-        return CommandEffects(task, self.causes, records, table.point[streams])
+        return CommandEffects(task, self.causes, records, table.point[streams], aggregates)
+
+    def _counted(
+        self, table: StreamTable, queries: QuerySet, streams: Rows, places: Rows, now: int
+    ) -> list[AggregateRecord]:
+        """What is told of the queries that ask for aggregates, or did; these are all members of the group."""
+        told: list[AggregateRecord] = []
+        if self.asking:
+            order = np.argsort(places, kind="stable")
+            streams, places = streams[order], places[order]
+        for place, query in self.asking:
+            slot = int(self.slots[place])
+            if query is None:
+                told += table.aggregates.end(slot, now)
+                continue
+            begin, end = np.searchsorted(places, [place, place + 1])
+            told += table.aggregates.put(
+                slot, query, queries.attributes, table.members_at(streams[begin:end]), now
+            )
+        return told
 
     def _remembered(self, table: StreamTable) -> Hits:
         """The pairs that have memory, by (row, place)."""

@@ -11,12 +11,14 @@ who is inside ``where`` is in ``keep``, and who leaves ``where`` but does not cr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from service.engine import kernels
+from service.engine.aggregates import Move
 from service.engine.delta import WAITING, Transition, settle
 from service.engine.effects import CROSS, ENTER, LEAVE, Sides
 from service.engine.queryset import QuerySet
@@ -68,6 +70,28 @@ def changed_pairs(table: StreamTable, queries: QuerySet, walked: Walked, hits: H
         facts = _facts(queries, where, keep, Hits(jumped.rows[~hops], jumped.slots[~hops]))
         parts.append(_settle_in_waves(table, queries, walked, facts))
     return ChangedPairs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def moves_of(table: StreamTable, walked: Walked, changed: ChangedPairs) -> Iterator[tuple[int, list[Move]]]:
+    """What the aggregates of the table follow of a batch: the rows whose stream is a member of a query that
+    asks for them, or becomes one, each with its time. Nothing while none asks. O(batch), then those rows."""
+    if not len(table.aggregates):
+        return
+    asked = table.aggregates.slots.among(changed.slots) & (changed.sides != CROSS)
+    pairs, slots, sides = (column[asked] for column in changed)
+    counted = table.aggregates.rows.among(walked.rows)
+    if len(pairs):
+        counted |= np.isin(walked.rows, walked.rows[pairs])
+    counted &= (walked.verdict == kernels.MOVES) | (walked.verdict == kernels.REMOVES)
+    of_row: dict[int, tuple[list[int], list[int]]] = {}
+    for row, slot, side in zip(pairs.tolist(), slots.tolist(), sides.tolist(), strict=True):
+        of_row.setdefault(row, ([], []))[side].append(slot)
+    for row in np.flatnonzero(counted).tolist():
+        leaves, enters = of_row.get(row, ((), ()))
+        yield (
+            int(walked.clock[row]),
+            [Move(int(walked.rows[row]), walked.points[row].tolist(), leaves, enters)],
+        )
 
 
 def restart_waits(table: StreamTable, queries: QuerySet, rows: Rows, clock: Times) -> None:

@@ -1,20 +1,26 @@
 """What time alone does to the streams of one partition: waits that end, streams silent for too long.
 
-A partition's time moves by its events and by the wall clock (``streams.PartitionTime``). Whatever is due by then
-is done first. So a batch of events is cut where something falls due, which is nowhere unless queries wait or
-streams can expire; a batch and its events one by one give the same.
+A partition's time moves by its events and by the wall clock (``streams.PartitionTime``). Whatever is due by
+then is done first. So a batch of events is cut where something falls due, which is nowhere unless queries
+wait or streams can expire; a batch and its events one by one give the same.
 
 A stream whose time to live ends first is removed first, and waits for nothing then; in the same millisecond
 its waits end first. A wait of a stream that has been silent for ``stale_after`` does not end: it begins anew
 with the next event (``crossings.restart_waits``).
+
+Aggregates that are due move nobody and cut nothing: they are told between the changes that they follow.
 """
 
 from __future__ import annotations
 
+from itertools import groupby
+from typing import NamedTuple
+
 import numpy as np
 
 from service.engine import kernels
-from service.engine.crossings import Walked, changed_pairs
+from service.engine.aggregates import AggregateRecord, Move
+from service.engine.crossings import Walked, changed_pairs, moves_of
 from service.engine.delta import MEMBER, WAITING, Memory
 from service.engine.effects import (
     ENTER,
@@ -67,7 +73,7 @@ def apply_in_time(
 
 
 def next_due(table: StreamTable, queries: QuerySet) -> int:
-    """Nothing is due before this, ms; NEVER if nothing is. O(1)."""
+    """Nothing that moves a stream is due before this, ms; NEVER if nothing is. O(1)."""
     ttl = queries.source.stream_ttl
     silent = NEVER if ttl is None or table.oldest_seen > NEVER - ttl else table.oldest_seen + ttl
     return min(table.memory.next_end, silent)
@@ -77,13 +83,45 @@ def fire(
     task: Task, table: StreamTable, queries: QuerySet, up_to: int, *, max_ids: int
 ) -> list[CommandEffects]:
     """Does what is due up to a time, ms. O(what is due); now and then O(streams), where they can expire."""
-    if next_due(table, queries) > up_to:
-        return []
-    effects = [_end_waits(task, table, queries, up_to), _expire(task, table, queries, up_to, max_ids)]
-    return [one for one in effects if one is not None]
+    effects: list[CommandEffects] = []
+    changes: list[tuple[int, Move]] = []
+    if next_due(table, queries) <= up_to:
+        for caused in (
+            _end_waits(task, table, queries, up_to),
+            _expire(task, table, queries, up_to, max_ids),
+        ):
+            if caused is not None:
+                effects.append(caused.effects)
+                changes += caused.changes
+    if table.aggregates.next_due <= up_to or changes:
+        changes.sort(key=_when)
+        grouped = ((at, [move for _, move in moves]) for at, moves in groupby(changes, key=_when))
+        told = table.aggregates.follow(grouped, up_to)
+        if told:
+            effects.append(_only_told(task, table, told))
+    return effects
 
 
-def _end_waits(task: Task, table: StreamTable, queries: QuerySet, up_to: int) -> CommandEffects | None:
+class _Caused(NamedTuple):
+    """What time did, and what the aggregates follow of it: moves with their times, ms."""
+
+    effects: CommandEffects
+    changes: list[tuple[int, Move]]
+
+
+def _when(change: tuple[int, Move]) -> int:
+    return change[0]
+
+
+def _only_told(task: Task, table: StreamTable, told: list[AggregateRecord]) -> CommandEffects:
+    none, no_times = np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int64)
+    borders = BorderRecords(
+        none, none, no_times, no_times, np.zeros(1, dtype=np.int64), none, np.zeros(0, dtype=np.uint8)
+    )
+    return CommandEffects(task, [], borders, table.point[none], told)
+
+
+def _end_waits(task: Task, table: StreamTable, queries: QuerySet, up_to: int) -> _Caused | None:
     """Those who have waited long enough become members."""
     ttl, stale_after = queries.source.stream_ttl or NEVER, queries.source.stale_after or NEVER
     ended: list[tuple[int, int, int, bool]] = []
@@ -105,9 +143,13 @@ def _end_waits(task: Task, table: StreamTable, queries: QuerySet, up_to: int) ->
     dues, rows, slots, cooled = (np.array(column) for column in zip(*ended, strict=True))
     streams, owners = rows.astype(np.int32), slots.astype(np.int32)
     table.touch(streams)
+    counted = np.flatnonzero(table.aggregates.slots.among(owners)).tolist()
+    changes = [
+        (ended[i][0], Move(ended[i][1], table.point[rows[i]].tolist(), (), ended[i][2:3])) for i in counted
+    ]
     told = (queries.kinds[owners] & _ENTER) != 0
     streams, owners = streams[told], owners[told]
-    return CommandEffects(
+    effects = CommandEffects(
         task,
         [Cause(None, "dwell"), Cause(None, "cooldown")],
         BorderRecords(
@@ -121,11 +163,10 @@ def _end_waits(task: Task, table: StreamTable, queries: QuerySet, up_to: int) ->
         ),
         table.point[streams],
     )
+    return _Caused(effects, changes)
 
 
-def _expire(
-    task: Task, table: StreamTable, queries: QuerySet, up_to: int, max_ids: int
-) -> CommandEffects | None:
+def _expire(task: Task, table: StreamTable, queries: QuerySet, up_to: int, max_ids: int) -> _Caused | None:
     """Streams that have been silent for their time to live are removed, each from all that it is in."""
     ttl = queries.source.stream_ttl
     if ttl is None or table.find_oldest() > up_to - ttl:
@@ -145,13 +186,15 @@ def _expire(
     )
     changed = changed_pairs(table, queries, walked, queries.matching.stab(points))
     borders = number_borders(table, queries, walked, changed, due, max_ids)
+    changes = [(at, move) for at, moves in moves_of(table, walked, changed) for move in moves]
     table.touch(rows)
     table.give_up(rows.tolist())
     table.find_oldest()
     told = borders.causes
-    return CommandEffects(
+    effects = CommandEffects(
         task,
         [Cause(None, "stream_removed")],
         borders._replace(causes=np.zeros(len(told), dtype=np.int32)),
         points[n:][told],
     )
+    return _Caused(effects, changes)

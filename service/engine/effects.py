@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from service.engine.aggregates import AggregateRecord
 from service.index.protocol import Hits, Points, Rows, Slots
 from service.model import Reason
 
@@ -97,6 +98,7 @@ class EventEffects(NamedTuple):
     removed: NDArray[np.bool_]
     points: Points
     borders: BorderRecords
+    aggregates: Sequence[AggregateRecord] = ()
 
 
 class Cause(NamedTuple):
@@ -115,6 +117,7 @@ class CommandEffects(NamedTuple):
     causes: Sequence[Cause]
     borders: BorderRecords
     points: Points
+    aggregates: Sequence[AggregateRecord] = ()
 
 
 def with_refused(

@@ -18,11 +18,12 @@ is always an argument. Not for: bytes (``wire``), positions and commits (``runti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from service.engine.aggregates import KEY
 from service.engine.catalog import Catalog, Draft, QueryChange, SourceChange
 from service.engine.changes import apply_changes
 from service.engine.delta import MEMBER
@@ -32,9 +33,10 @@ from service.engine.kernels import NO_TIME
 from service.engine.queryset import IndexFactory, QuerySet, default_index, new_dictionaries
 from service.engine.state import StateLog
 from service.engine.streams import StreamTable
+from service.engine.tally import Tally
 from service.index.default.level import PartView
 from service.index.default.mixed import DefaultIndex
-from service.index.protocol import BoxIndex, Points
+from service.index.protocol import BoxIndex, Points, Rows
 from service.language import Limits
 from service.model import MISSING, Missing, Query, Source
 
@@ -93,9 +95,16 @@ class Engine:
         """Takes on a partition with the state records that the log holds of it.
 
         The catalog must be where the partition's position is: its streams have seen just those commands."""
-        log = self._make_state_log()
-        self.tables[task] = log.load(records, self.queries_of(task))
-        self._state_logs[task] = log
+        log, queries = self._make_state_log(), self.queries_of(task)
+        told: list[tuple[bytes, bytes]] = []
+        table = log.load(_without_aggregates(records, told), queries)
+        asking = [
+            (slot, query, table.members_at(member_rows(table, queries, query)))
+            for slot, query in enumerate(queries.queries)
+            if query is not None and query.aggregates is not None
+        ]
+        table.aggregates.load(told, asking, queries.attributes)
+        self.tables[task], self._state_logs[task] = table, log
 
     def release(self, task: Task) -> Held | None:
         """Lets go of a partition; what is returned may be taken up again by ``resume``, or dropped."""
@@ -107,9 +116,11 @@ class Engine:
         """Takes up a partition as it was let go of: nobody may have moved it since, nor the catalog."""
         self.tables[task], self._state_logs[task] = held
 
-    def state_records(self, task: Task) -> list[tuple[bytes, bytes]]:
-        """The state records that must be committed with all that was returned since the last call."""
-        return list(self._state_logs[task].save(self.tables[task], self.queries_of(task)))
+    def state_records(self, task: Task) -> list[tuple[bytes, bytes | None]]:
+        """The state records that must be committed with all that was returned since the last call; None
+        removes one."""
+        table = self.tables[task]
+        return [*self._state_logs[task].save(table, self.queries_of(task)), *table.aggregates.save()]
 
     def indexes(self) -> list[BoxIndex]:
         """The indexes of all sources, for whoever tends them."""
@@ -145,7 +156,8 @@ class Engine:
     def due(self, task: Task, now_ms: int) -> bool:
         """Whether ``tick`` would do anything. O(1); may be wrong about silent streams."""
         table = self.tables[task]
-        return next_due(table, self.queries_of(task)) <= table.time.at(now_ms)
+        due = min(next_due(table, self.queries_of(task)), table.aggregates.next_due)
+        return due <= table.time.at(now_ms)
 
     def draft(self, now_ms: int) -> Draft:
         """Judges requests against the catalog as it is now; see ``catalog.Draft``."""
@@ -200,6 +212,7 @@ class Engine:
             if task.topic == after.topic:
                 if before.attributes != after.attributes:
                     table.reshape(kept)
+                    table.aggregates.recolumn(queries.attributes)
                 if before.missing != after.missing:
                     table.carry(after.missing is Missing.CARRY)
                 if before.stale_after != after.stale_after:
@@ -236,24 +249,27 @@ class Engine:
         """Ids of the streams that are members of a query, sorted. O(streams of its source) at most."""
         query = self.catalog.queries[query_id].query
         queries = self.sets[query.source]
-        if not query.enabled:
-            return []
+        return sorted(
+            table.names[row]
+            for task, table in self.tables.items()
+            if task.topic == queries.source.topic
+            for row in member_rows(table, queries, query).tolist()
+        )
+
+    def aggregates(self, query_id: str) -> dict[Task, Tally] | None:
+        """What is counted of a query as it stands, by partition; None where it does not ask.
+        O(partitions)."""
+        query = self.catalog.queries[query_id].query
+        queries = self.sets[query.source]
+        if query.aggregates is None:
+            return None
         slot = queries.slot_of[query_id]
-        if query.stores:
-            return sorted(
-                table.names[row]
-                for task, table in self.tables.items()
-                if task.topic == queries.source.topic
-                for row in table.memory.rows_of(slot)
-                if table.memory.of_row(row)[slot][0] == MEMBER
-            )
-        lo, hi = queries.boxes(query.region)
-        names: list[str] = []
-        for task, table in self.tables.items():
-            if task.topic == queries.source.topic:
-                held = table.inside(np.zeros(len(lo), np.int32), lo, hi).rows.tolist()
-                names += [table.names[row] for row in held if slot not in table.memory.of_row(row)]
-        return sorted(names)
+        tallies = {
+            task: table.aggregates.tally(slot)
+            for task, table in sorted(self.tables.items())
+            if task.topic == queries.source.topic
+        }
+        return {task: tally for task, tally in tallies.items() if tally is not None}
 
     def matching(self, source: str, points: Points) -> list[list[str]]:
         """Ids of the queries that each point satisfies, sorted; nothing is moved. For dry runs."""
@@ -263,6 +279,31 @@ class Engine:
         for row, slot in zip(hits.rows.tolist(), hits.slots.tolist(), strict=True):
             found[row].append(queries.names[slot])
         return [sorted(names) for names in found]
+
+
+def member_rows(table: StreamTable, queries: QuerySet, query: Query) -> Rows:
+    """The rows of one table that are members of a registered query. O(streams) at most."""
+    slot = queries.slot_of[query.id]
+    if not query.enabled:
+        return np.empty(0, dtype=np.int32)
+    if query.stores:
+        rows = [row for row in table.memory.rows_of(slot) if table.memory.of_row(row)[slot][0] == MEMBER]
+        return np.array(sorted(rows), dtype=np.int32)
+    lo, hi = queries.boxes(query.region)
+    held = table.inside(np.zeros(len(lo), np.int32), lo, hi).rows
+    counts = [slot not in table.memory.of_row(row) for row in held.tolist()]
+    return held[np.array(counts, dtype=np.bool_)]
+
+
+def _without_aggregates(
+    records: Iterable[tuple[bytes, bytes]], told: list[tuple[bytes, bytes]]
+) -> Iterator[tuple[bytes, bytes]]:
+    """The records of the table; those of its aggregates are put aside."""
+    for record in records:
+        if record[0].startswith(KEY):
+            told.append(record)
+        else:
+            yield record
 
 
 def members_among(table: StreamTable, queries: QuerySet, row: int, inside: Sequence[int]) -> list[int]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.engine import kernels
-from service.engine.crossings import ChangedPairs, Walked, changed_pairs, restart_waits
+from service.engine.crossings import ChangedPairs, Walked, changed_pairs, moves_of, restart_waits
 from service.engine.effects import (
     CROSS,
     ENTER,
@@ -73,6 +73,7 @@ def apply_events(
     hits = queries.matching.stab(points[:used])
     walked = Walked(rows, clock, points[:used], verdict, before, first)
     changed = changed_pairs(table, queries, walked, hits)
+    aggregates = table.aggregates.follow(moves_of(table, walked, changed), int(clock[-1])) if n else []
     ts = np.where(batch.timed, batch.ts, batch.log_ts)
     borders = number_borders(table, queries, walked, changed, ts, max_ids)
     removes = np.flatnonzero(verdict == kernels.REMOVES)
@@ -96,6 +97,7 @@ def apply_events(
         removed=verdict == kernels.REMOVES,
         points=points[:n],
         borders=borders,
+        aggregates=aggregates,
     )
 
 

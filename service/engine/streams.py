@@ -6,17 +6,19 @@ across restarts, because the state log saves the table page by page (``state``).
 Invariants: ``point[row]`` is the value that decides membership (NaN for no stream, -inf for a missing
 attribute); ``carried[row]`` is the last known value of each attribute (used by ``missing: carry`` only);
 ``seq[row]`` is the number of the last border record of this life; ``seen[row]`` is the partition's time when
-its last event was accepted; ``memory`` has what is remembered of pairs with queries.
+its last event was accepted; ``memory`` has what is remembered of pairs with queries, ``aggregates`` what is
+counted of the members of those that ask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from service.engine.aggregates import PartitionAggregates
 from service.engine.kernels import NO_TIME, UNTOUCHED
 from service.engine.lastvalues import LastValues
 from service.engine.memory import PairMemory
@@ -83,6 +85,7 @@ class StreamTable:
         self.row_of: dict[str, int] = {}
         self.names: list[str] = []
         self.memory = PairMemory()
+        self.aggregates = PartitionAggregates()
         self.known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self.last_ts: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.seq: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
@@ -167,6 +170,11 @@ class StreamTable:
         """All (row, owner) of living streams whose last value is in a box ``[lo[i], hi[i])`` of the owner,
         sorted. See ``lastvalues``."""
         return self._last_values.inside(self.point, self.living(), owners, lo, hi)
+
+    def members_at(self, rows: Rows) -> Iterator[tuple[int, list[float]]]:
+        """Rows with their points, one at a time, as ``aggregates`` counts them."""
+        for row in rows.tolist():
+            yield row, self.point[row].tolist()
 
     def living(self) -> Rows:
         """Rows of all living streams, ascending."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 MATCHES = "matches"
 BORDERS = "borders"
 JOINS = "joins"
+AGGREGATES = "aggregates"
 DEAD_LETTER = "dead_letter"
 COMMANDS = "queries"
 STATE = "state"
 
-OUTPUTS = (MATCHES, BORDERS, JOINS, DEAD_LETTER)
+OUTPUTS = (MATCHES, BORDERS, JOINS, AGGREGATES, DEAD_LETTER)
 
 
 def events_topic(source: str) -> str:
