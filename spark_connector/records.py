@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from spark_connector.schemas import LOG, REJECT, SCHEMA_VERSION, RecordType
 
 _MS_A_DAY = 86_400_000
+_NO_ATTRS = "array<struct<name: string, value: variant, type: string>>"
 
 #: Records taken from a topic in one batch at most, so that catching up has bounded batches.
 MAX_BATCH_RECORDS = 1_000_000
@@ -64,9 +65,8 @@ def decode(kafka: DataFrame, kind: RecordType) -> DataFrame:
             {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "broken", "allowSingleQuotes": "false"},
         ).alias("json"),
     )
-    judged = parsed.withColumn("attrs", _told_apart("json.record.attrs")).withColumn(
-        "reason", _reject_reason(kind)
-    )
+    attrs = _told_apart("json.record.attrs") if "attrs" in kind.wire.names else F.lit(None).cast(_NO_ATTRS)
+    judged = parsed.withColumn("attrs", attrs).withColumn("reason", _reject_reason(kind))
     reject = F.struct("reason", "key", "value").cast(REJECT)
     kept = judged.select(
         F.when(F.col("reason").isNull(), F.col("json.record")).alias("record"),

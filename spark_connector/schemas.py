@@ -1,4 +1,4 @@
-"""The typed rows of the topics ``matches`` and ``borders``.
+"""The typed rows of the topics ``matches``, ``borders`` and ``aggregates``.
 
 A record's fields keep their names and units: ``ts`` is ms since 1970, ``origin`` holds either the event's
 topic, partition, offset and row, or the offset of the command, or the timer that was due. Three columns are
@@ -79,6 +79,20 @@ BORDER = _struct(
     log=LOG,
     day=DateType(),
 )
+NUMBERS = _struct(n=_LONG, sum=DoubleType(), min=DoubleType(), max=DoubleType(), avg=DoubleType())
+AGGREGATE = _struct(
+    v=_INT,
+    tenant=_TEXT,
+    source=_TEXT,
+    query=_TEXT,
+    partition=_INT,
+    ts=_LONG,
+    count=_LONG,
+    of=MapType(StringType(), NUMBERS),
+    log=LOG,
+    day=DateType(),
+)
+"""``of`` is by attribute. The record stands for one partition of the source; ``log`` is its own place."""
 
 REJECT = _struct(reason=_TEXT, key=BinaryType(), value=BinaryType())
 """Why a message is not a row, and the message as it came."""
@@ -115,3 +129,4 @@ class RecordType:
 
 MATCHES = RecordType(topics.MATCHES, MATCH, optional=frozenset(("late", "chunk", "chunks")))
 BORDERS = RecordType(topics.BORDERS, BORDER)
+AGGREGATES = RecordType(topics.AGGREGATES, AGGREGATE)

@@ -69,8 +69,8 @@ def _known(topic: str) -> str:
     },
 )
 async def read_topic(topic: str, reading: Annotated[Reading, Query()], service: LiveService) -> Response:
-    """A page of `matches`, `borders`, `joins` or `dead_letter` of the embedded log. On Kafka consumers read
-    the topics themselves (501)."""
+    """A page of `matches`, `borders`, `joins`, `aggregates` or `dead_letter` of the embedded log. On Kafka
+    consumers read the topics themselves (501)."""
     most = service.settings.max_page
     if reading.limit > most:
         raise Refusal(
@@ -109,7 +109,7 @@ def _record(record: Record) -> dict[str, Any]:
 
 
 def _text(key: bytes | None) -> str | None:
-    """A key as text. Keys are stream ids, which are UTF-8."""
+    """A key as text. Keys are stream ids, or ids of queries with a partition, all UTF-8."""
     return None if key is None else key.decode(errors="replace")
 
 

@@ -9,18 +9,19 @@ from fastapi import APIRouter, Header, Request, Response
 
 from service.api.bodies import json_answer, read_message
 from service.api.context import LiveService
-from service.api.problems import documented
+from service.api.problems import ProblemError, documented
 from service.api.shapes import (
     PATCH_SCHEMA,
     QUERY_EXAMPLE,
     QUERY_SCHEMA,
+    AggregatesView,
     Members,
     QuarantinedView,
     QueryView,
     answer,
     json_body,
 )
-from service.api.views import active_from, quarantined_view, query_view
+from service.api.views import active_from, aggregates_view, quarantined_view, query_view
 from service.engine.commands import DeleteQuery, Outcome, PatchQuery, PutQuery, Registered
 from service.engine.engine import Engine
 from service.language import load_json
@@ -40,6 +41,7 @@ VIEW_EXAMPLE: dict[str, Any] = {
     "for": None,
     "cooldown": None,
     "once": False,
+    "aggregates": None,
     "enabled": True,
     "expires_at": None,
     "etag": "12",
@@ -51,6 +53,13 @@ VIEW_EXAMPLE: dict[str, Any] = {
 _CHANGED = {
     **VIEW_EXAMPLE,
     "active_from": {"command": 12, "positions": [{"topic": "events.ais", "partition": 0, "offset": 4711}]},
+}
+_NUMBERS = {"count": 3, "of": {"sog": {"n": 2, "sum": 20.0, "min": 7.9, "max": 12.1, "avg": 10.0}}}
+_AGGREGATES = {
+    "query": "harbour-7-fast",
+    "source": "ais",
+    **_NUMBERS,
+    "partitions": [{"topic": "events.ais", "partition": 0, **_NUMBERS}],
 }
 _ETAG = {"ETag": {"description": "the version; If-Match takes it", "schema": {"type": "string"}}}
 
@@ -195,6 +204,36 @@ async def get_members(id: str, service: LiveService) -> Response:
     if streams is None:
         raise _unknown(id)
     return json_answer({"query": id, "streams": streams})
+
+
+@router.get(
+    "/{id}/aggregates",
+    tags=["streams"],
+    summary="How many are inside a query, and sums and extremes of their attributes",
+    response_model=None,
+    responses={
+        200: answer(AggregatesView, "The members as a whole.", _AGGREGATES),
+        **documented(404, 503),
+    },
+)
+async def get_aggregates(id: str, service: LiveService) -> Response:
+    """What the query asks for in `aggregates`, as it stands now, whatever has been told already: exact, over
+    the partitions of this worker, and of each of them."""
+
+    def counted(engine: Engine) -> dict[str, Any] | None:
+        known = engine.catalog.queries.get(id)
+        if known is None:
+            return None
+        tallies = engine.aggregates(id)
+        if tallies is None:
+            detail = f"query {id!r} asks for no aggregates; give it the field aggregates"
+            raise ProblemError(404, "not_found", "aggregates", detail)
+        return aggregates_view(known.query, tallies)
+
+    view = await service.ask(counted)
+    if view is None:
+        raise _unknown(id)
+    return json_answer(view)
 
 
 def _unknown(id: str) -> Refusal:

@@ -101,6 +101,13 @@ class Why(Shape):
     detail: str
 
 
+class AggregatesAsked(Shape):
+    """Which aggregates a query asks for."""
+
+    every: int = Field(description="ms")
+    of: list[str]
+
+
 class QueryView(Shape):
     """A query as it is registered, all defaults filled in, with what the service says of it."""
 
@@ -114,6 +121,7 @@ class QueryView(Shape):
     cooldown: int | None = Field(description="ms")
     once: bool
     select: list[str]
+    aggregates: AggregatesAsked | None
     tags: dict[str, str]
     enabled: bool
     expires_at: int | None = Field(description="ms since 1970")
@@ -155,6 +163,31 @@ class BulkSummary(Shape):
 class Members(Shape):
     query: str
     streams: list[str] = Field(description="ids of the streams inside, sorted")
+
+
+class Numbers(Shape):
+    """Of one attribute, over the ``n`` members that have it."""
+
+    n: int
+    sum: float | None = Field(description="0 without a value, null beyond float64")
+    min: float | None
+    max: float | None
+    avg: float | None
+
+
+class AggregatesOfPartition(Shape):
+    topic: str
+    partition: int
+    count: int
+    of: dict[str, Numbers]
+
+
+class AggregatesView(Shape):
+    query: str
+    source: str
+    count: int = Field(description="how many streams are inside, in all partitions of this worker")
+    of: dict[str, Numbers]
+    partitions: list[AggregatesOfPartition]
 
 
 class Validated(Shape):
@@ -258,6 +291,7 @@ _REGION: dict[str, Any] = {
     ]
 }
 _DURATION: dict[str, Any] = {"type": ["integer", "string", "null"], "examples": [30000, "30s"]}
+_PERIOD: dict[str, Any] = {"type": ["integer", "string"], "default": "1s"}
 
 _QUERY_FIELDS: dict[str, Any] = {
     "id": {"type": "string", "pattern": "^[A-Za-z0-9._~:-]{1,200}$"},
@@ -270,6 +304,11 @@ _QUERY_FIELDS: dict[str, Any] = {
     "cooldown": _DURATION,
     "once": {"type": "boolean"},
     "select": {"type": "array", "items": {"type": "string"}},
+    "aggregates": {
+        "type": ["object", "null"],
+        "properties": {"every": _PERIOD, "of": {"type": "array", "items": {"type": "string"}}},
+        "additionalProperties": False,
+    },
     "tags": {"type": "object", "additionalProperties": {"type": "string"}},
     "enabled": {"type": "boolean"},
     "expires_at": {"type": ["integer", "string", "null"]},

@@ -8,9 +8,11 @@ from typing import Any
 
 from service.engine.catalog import Quarantined
 from service.engine.commands import Outcome, Registered
+from service.engine.effects import Task
+from service.engine.tally import Content, Tally, empty, together
 from service.index.default.level import PartView
 from service.language import print_region, query_body, source_body
-from service.model import Refusal, Source
+from service.model import Query, Refusal, Source
 
 
 def source_view(source: Source) -> dict[str, Any]:
@@ -49,6 +51,23 @@ def query_view(registered: Registered) -> dict[str, Any]:
         "active_from": {"command": registered.version},
         "canonical": print_region(query.region),
     }
+
+
+def aggregates_view(query: Query, tallies: Mapping[Task, Tally]) -> dict[str, Any]:
+    """The members of a query that asks for aggregates as a whole, and by partition."""
+    asked = query.aggregates.of if query.aggregates is not None else ()
+    whole = together(list(tallies.values())) if tallies else empty(asked)
+    return {
+        "query": query.id,
+        "source": query.source,
+        **_content(whole),
+        "partitions": [{**task._asdict(), **_content(tally.content())} for task, tally in tallies.items()],
+    }
+
+
+def _content(content: Content) -> dict[str, Any]:
+    of = {name: numbers._asdict() for name, numbers in content.of.items()}
+    return {"count": content.members, "of": of}
 
 
 def quarantined_view(id: str, quarantined: Quarantined) -> dict[str, Any]:

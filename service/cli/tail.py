@@ -148,6 +148,8 @@ def line_of(topic: str, record: dict[str, Any]) -> Text:
     if topic == "joins":
         sides = " with ".join(f"{side['source']}/{side['stream_id']}" for side in record["events"])
         return Text.assemble((record["query"], "cyan"), " joins ", sides)
+    if topic == "aggregates":
+        return _aggregates(record)
     line = Text.assemble((f"{record['source']}/{record['stream_id'] or '?'}", "bold"), "  ")
     if topic == "dead_letter":
         original = record.get("value", record.get("value_b64", ""))
@@ -166,6 +168,17 @@ def line_of(topic: str, record: dict[str, Any]) -> Text:
             line.append(f"({record['reason']})", "yellow")
     if record["attrs"]:
         line.append("  " + " ".join(f"{name}={value}" for name, value in record["attrs"].items()), "dim")
+    return line
+
+
+def _aggregates(record: dict[str, Any]) -> Text:
+    from rich.text import Text
+
+    line = Text.assemble((_time(record["ts"]), "dim"), "  ", (record["query"], "cyan"))
+    line.append(f"  {record['source']}/{record['partition']}", "bold").append(f"  count={record['count']}")
+    for name, numbers in record["of"].items():
+        shown = " ".join(f"{key}={value}" for key, value in numbers.items() if value is not None)
+        line.append(f"  {name}: {shown}", "dim")
     return line
 
 

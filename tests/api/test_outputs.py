@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from tests.api.conftest import ATTRIBUTES
 from tests.api.harness import Running, running
 
-TOPICS = ("matches", "borders", "joins", "dead_letter")
+TOPICS = ("matches", "borders", "joins", "aggregates", "dead_letter")
 
 
 @pytest.fixture(scope="module")

@@ -76,7 +76,8 @@ def test_two_parts_together_are_the_whole(values: list[tuple[bool, float]]) -> N
 
 
 def test_without_members_there_is_nothing_but_a_sum() -> None:
-    assert Tally(("x",), (0,)).content() == empty(["x"]) == Content(0, {"x": Numbers(0, 0.0, None, None, None)})
+    nothing = Content(0, {"x": Numbers(0, 0.0, None, None, None)})
+    assert Tally(("x",), (0,)).content() == empty(["x"]) == nothing
 
 
 def test_a_sum_beyond_float64_is_none_and_comes_back() -> None:

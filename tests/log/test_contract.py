@@ -286,12 +286,15 @@ def test_one_commit_for_all_partitions_and_topics(log: Log, site: Site) -> None:
     gained = begin(log, TOPIC, "events.b", partitions=site.partitions)
     log.commit(
         Commit(
-            outputs=[Output(topic, b"k", b"v") for topic in ("matches", "borders", "joins", "dead_letter")],
+            outputs=[
+                Output(topic, b"k", b"v")
+                for topic in ("matches", "borders", "joins", "aggregates", "dead_letter")
+            ],
             state={one: [StateRecord(b"same key", repr(one).encode())] for one in gained},
             positions={one: Position(10 + place, place) for place, one in enumerate(gained)},
         )
     )
-    for topic in ("matches", "borders", "joins", "dead_letter"):
+    for topic in ("matches", "borders", "joins", "aggregates", "dead_letter"):
         assert site.outputs(topic) == [(b"k", b"v")]
     for place, one in enumerate(gained):
         assert log.position(one) == Position(10 + place, place)

@@ -279,7 +279,7 @@ def test_topics_are_made_as_they_must_be(log: KafkaLog, site: KafkaSite) -> None
     opened(log, TOPIC)
     with closing(site.admin()) as admin:
         described = {one["name"]: one for one in admin.describe_topics()}
-        names = ["matches", "borders", "joins", "dead_letter", "state", "queries", TOPIC]
+        names = ["matches", "borders", "joins", "aggregates", "dead_letter", "state", "queries", TOPIC]
         sizes = {name: len(described[site.prefix + name]["partitions"]) for name in names}
         resources = [ConfigResource(ConfigResourceType.TOPIC, site.prefix + name) for name in names]
         found: Any = admin.describe_configs(resources, config_filter="all")

@@ -14,7 +14,16 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from spark_connector.records import decode
-from spark_connector.schemas import BORDER, BORDERS, MATCH, MATCHES, ORIGIN, RecordType
+from spark_connector.schemas import (
+    AGGREGATE,
+    AGGREGATES,
+    BORDER,
+    BORDERS,
+    MATCH,
+    MATCHES,
+    ORIGIN,
+    RecordType,
+)
 from tests.spark.logs import border, match
 
 pytestmark = pytest.mark.spark
@@ -68,8 +77,25 @@ def test_a_match_record_keeps_every_field(spark: SparkSession) -> None:
     }
 
 
+def test_a_record_of_aggregates_keeps_every_field(spark: SparkSession) -> None:
+    schema = json.loads(files("service").joinpath("schemas", "aggregates.json").read_bytes())
+    whole = schema["examples"][0]
+    none = {"n": 0, "sum": 0.0, "min": None, "max": None, "avg": None}
+    empty = whole | {"count": 0, "of": {"sog": none}}
+    bad = whole | {"of": {"sog": {"n": "two"}}}
+    first, second, third, fourth = rows_of(
+        spark, [json.dumps(one).encode() for one in (whole, empty, bad, {"v": 1})], AGGREGATES
+    )
+    for row, record in ((first, whole), (second, empty)):
+        plain = row.asDict(recursive=True)
+        assert plain.pop("reject") is None
+        assert {name: plain[name] for name in record} == record
+        assert set(plain) == {*record, "log", "day"} == {*schema["properties"], "log", "day"}
+    assert (third.reject.reason, fourth.reject.reason) == ("malformed", "incomplete")
+
+
 def test_the_declared_types_are_the_types_of_the_rows(spark: SparkSession) -> None:
-    for kind, row in ((MATCHES, MATCH), (BORDERS, BORDER)):
+    for kind, row in ((MATCHES, MATCH), (BORDERS, BORDER), (AGGREGATES, AGGREGATE)):
         decoded = decode(as_kafka(spark, []), kind).schema
         assert {f.name: f.dataType.simpleString() for f in decoded.fields} == {
             f.name: f.dataType.simpleString() for f in kind.stored.fields
