@@ -45,6 +45,7 @@ ANSWERS = {
     ("DELETE", "/v1/queries/{id}"): {204, 404, 412, 422, 503},
     ("GET", "/v1/queries/{id}"): {200, 404, 503},
     ("GET", "/v1/queries/{id}/streams"): {200, 404, 503},
+    ("GET", "/v1/queries/{id}/aggregates"): {200, 404, 503},
     ("POST", "/v1/validate"): {200, 400, 413, 422, 503},
     ("POST", "/v1/match"): {200, 400, 413, 422, 503},
     ("POST", "/v1/events"): {200, 202, 400, 413, 422, 503},

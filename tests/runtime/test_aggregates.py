@@ -33,7 +33,7 @@ SCRIPT: list[Command | list[Message]] = [
     _query("high", "x > 5", every=2),
     [_event("d", 21, 8), _event("c", 24, 11), _event("a", 24, 0.1), Message(b"b", None)],
     PatchQuery("low", {"aggregates": {"every": 3, "of": []}}),
-    [_event("a", 30, 6), _event("a", 60, 1), _event("c", 61, 2)],
+    [_event("a", 30, 6), _event("d", 31, 1), _event("a", 60, 1), _event("c", 61, 2)],
     DeleteQuery("high"),
     PatchQuery("low", {"enabled": False}),
     [_event("a", 90, 2), _event("c", 90, 2)],
