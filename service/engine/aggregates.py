@@ -22,12 +22,11 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
 from service.engine.kernels import NO_TIME
-from service.engine.rules import NEVER, Flags
+from service.engine.marks import Marks
+from service.engine.rules import NEVER
 from service.engine.tally import Content, Numbers, Tally, empty
-from service.index.protocol import Rows
 from service.model import Query
 
 Members = Iterable[tuple[int, Sequence[float]]]
@@ -80,24 +79,6 @@ class _Asked:
         self.due = NEVER
 
 
-class _Marks:
-    """A set of small numbers that many can be looked up in at once."""
-
-    def __init__(self) -> None:
-        self._marked = np.zeros(16, dtype=np.bool_)
-
-    def mark(self, number: int, on: bool) -> None:
-        while number >= len(self._marked):
-            self._marked = np.append(self._marked, np.zeros_like(self._marked))
-        self._marked[number] = on
-
-    def among(self, numbers: Rows) -> Flags:
-        """Which are in it, ``bool[n]``; -1 never is."""
-        known = (numbers >= 0) & (numbers < len(self._marked))
-        found: Flags = known & self._marked[np.where(known, numbers, 0)]
-        return found
-
-
 class PartitionAggregates:
     """See the module."""
 
@@ -105,7 +86,7 @@ class PartitionAggregates:
         self._asked: dict[int, _Asked] = {}
         self._slots_of: dict[int, set[int]] = {}
         #: the slots that ask, and the rows that are members of any
-        self.slots, self.rows = _Marks(), _Marks()
+        self.slots, self.rows = Marks(), Marks()
         self._due: list[tuple[int, str, int]] = []
         self._unsaved: dict[str, _Told | None] = {}
         #: what was told of queries that are gone without a word
@@ -156,19 +137,23 @@ class PartitionAggregates:
     def recolumn(self, attributes: Sequence[str]) -> None:
         """The attributes of points are these from now on."""
         for asked in self._asked.values():
-            asked.tally.columns = _columns(asked.tally.names, attributes)
+            asked.tally.recolumn(_columns(asked.tally.names, attributes))
 
     def _move(self, move: Move) -> Iterator[_Asked]:
-        """Takes in one move; yields the queries that it changes."""
+        """Takes in one move; yields the queries that it changes and for which nothing is due."""
+        row, point = move.row, move.point
         for slot in move.leaves:
-            self._asked[slot].tally.drop(move.row)
-            self._part(move.row, slot)
-            yield self._asked[slot]
+            asked = self._asked[slot]
+            asked.tally.drop(row)
+            self._part(row, slot)
+            if asked.due == NEVER:
+                yield asked
         for slot in move.enters:
-            self._join(move.row, slot)
-        for slot in self._slots_of.get(move.row, ()):
-            if self._asked[slot].tally.put(move.row, move.point):
-                yield self._asked[slot]
+            self._join(row, slot)
+        for slot in self._slots_of.get(row, ()):
+            asked = self._asked[slot]
+            if asked.tally.put(row, point) and asked.due == NEVER:
+                yield asked
 
     def _changed(self, asked: _Asked, now: int) -> list[AggregateRecord]:
         """Tells what there is now, or sees to it that it will be told."""
@@ -218,7 +203,7 @@ class PartitionAggregates:
         tally = Tally(names, _columns(names, attributes))
         asked = _Asked(slot, query.id, every, tally, before.told if before is not None else None)
         self._asked[slot] = asked
-        self.slots.mark(slot, True)
+        self.slots.put(slot, True)
         for row, point in members:
             self._join(row, slot)
             tally.put(row, point)
@@ -228,18 +213,18 @@ class PartitionAggregates:
         for row in asked.tally.members:
             self._part(row, asked.slot)
         del self._asked[asked.slot]
-        self.slots.mark(asked.slot, False)
+        self.slots.put(asked.slot, False)
 
     def _join(self, row: int, slot: int) -> None:
         self._slots_of.setdefault(row, set()).add(slot)
-        self.rows.mark(row, True)
+        self.rows.put(row, True)
 
     def _part(self, row: int, slot: int) -> None:
         slots = self._slots_of[row]
         slots.remove(slot)
         if not slots:
             del self._slots_of[row]
-            self.rows.mark(row, False)
+            self.rows.put(row, False)
 
     # ---- the state log
 

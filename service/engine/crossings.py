@@ -27,6 +27,8 @@ from service.engine.streams import StreamTable, occurrences
 from service.index.default.segment import meets
 from service.index.protocol import Borders, BoxIndex, Hits, Points, Rows, Slots
 
+_ALL = slice(None)
+
 
 class Walked(NamedTuple):
     """What ``kernels.walk`` made of a batch of n rows; ``points`` is what it wrote."""
@@ -58,7 +60,7 @@ def changed_pairs(table: StreamTable, queries: QuerySet, walked: Walked, hits: H
     that match. O(hits + borders)."""
     where = _where_borders(queries, walked, hits)
     jumped = _jumped(queries, walked)
-    keep = _index_borders(queries.keeping, walked) if len(queries.keeping) else None
+    keep = _keep_borders(table, queries, walked, where) if len(queries.keeping) else None
     remembers = queries.rules.remembers
     plain, hops = ~remembers[where.slots], ~remembers[jumped.slots]
     sides = np.where(where.entered[plain], ENTER, LEAVE).astype(np.uint8)
@@ -119,10 +121,25 @@ def _where_borders(queries: QuerySet, walked: Walked, hits: Hits) -> Borders:
     return Borders(rows[order], slots[order], entered[order])
 
 
-def _index_borders(index: BoxIndex, walked: Walked) -> Borders:
+def _keep_borders(table: StreamTable, queries: QuerySet, walked: Walked, where: Borders) -> Borders | None:
+    """The borders of ``keep`` regions that streams cross who are members, or become some in this batch: for
+    all others they mean nothing."""
+    remembered = queries.rules.remembers[where.slots]
+    rows = table.memory.rows.among(walked.rows)
+    if remembered.any():
+        rows |= np.isin(walked.rows, walked.rows[where.rows[remembered]])
+    places = np.flatnonzero(rows).astype(np.int32)
+    if not len(places):
+        return None
+    found = _index_borders(queries.keeping, walked, places)
+    return Borders(places[found.rows], found.slots, found.entered)
+
+
+def _index_borders(index: BoxIndex, walked: Walked, places: Rows | slice = _ALL) -> Borders:
+    """The borders of an index that the rows at some places cross; rows of the answer count the places."""
     nowhere = np.full((1, walked.points.shape[1]), np.nan)
     known = np.concatenate([walked.points, nowhere])  # row NOWHERE, -1, is the last
-    return index.borders(known[walked.before], known[walked.here])
+    return index.borders(known[walked.before[places]], known[walked.here[places]])
 
 
 def _differences(hits: Hits, used: int, before: Rows, here: Rows) -> Borders:

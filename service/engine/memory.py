@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.engine.delta import NONE, WAITING, Memory
+from service.engine.marks import Marks
 from service.engine.rules import NEVER, Rule, Rules
 from service.index.protocol import Rows, Slots
 
@@ -45,6 +46,8 @@ class PairMemory:
 
     def __init__(self) -> None:
         self._by_row: dict[int, dict[int, Entry]] = {}
+        #: the rows that have memory
+        self.rows = Marks()
         self._rows_of: defaultdict[int, set[int]] = defaultdict(set)
         self._ends: list[End] = []
         self._waiting = 0
@@ -107,7 +110,10 @@ class PairMemory:
 
     def forget(self, row: int) -> None:
         """The stream is no more."""
-        for slot, entry in self._by_row.pop(row, {}).items():
+        if row not in self._by_row:
+            return
+        self.rows.put(row, False)
+        for slot, entry in self._by_row.pop(row).items():
             self._waiting -= entry[0] == WAITING
             self._leave(row, slot)
 
@@ -146,12 +152,14 @@ class PairMemory:
         self._waiting += (entry[0] == WAITING) - (entries.get(slot, _NOTHING)[0] == WAITING)
         if entry != _NOTHING:
             entries[slot] = entry
+            self.rows.put(row, True)
             self._rows_of[slot].add(row)
             return
         if entries.pop(slot, None) is not None:
             self._leave(row, slot)
         if not entries:
             del self._by_row[row]
+            self.rows.put(row, False)
 
     def _leave(self, row: int, slot: int) -> None:
         rows = self._rows_of[slot]

@@ -12,8 +12,9 @@ Not for: when anybody is told (``aggregates``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from operator import itemgetter
 from typing import NamedTuple
 
 from service.model import MISSING
@@ -85,21 +86,17 @@ class Column:
         self.total = 0
         self._low, self._high = _Heap(1), _Heap(-1)
 
-    def put(self, row: int, value: float) -> bool:
-        """Makes this the value of a row, MISSING for none. Returns whether it was another. O(log n)."""
-        before = self.values.get(row, MISSING)
-        if before == value:
-            return False
+    def put(self, row: int, value: float) -> None:
+        """Makes this the value of a row, MISSING for none. O(log n)."""
+        before = self.values.pop(row, MISSING)
         if before != MISSING:
             self.total -= _steps(before)
         if value == MISSING:
-            del self.values[row]
-            return True
+            return
         self.total += _steps(value)
         self.values[row] = value
         self._low.push(row, value)
         self._high.push(row, value)
-        return True
 
     @property
     def low(self) -> float | None:
@@ -110,7 +107,67 @@ class Column:
         return self._high.first(self.values)
 
 
-def merged(columns: Sequence[Column]) -> Numbers:
+class Tally:
+    """The members of one query by row, with the attributes ``names`` that lie in ``columns`` of a point.
+
+    What a member's values are is noted when they change; they are counted when somebody asks."""
+
+    def __init__(self, names: Sequence[str], columns: Sequence[int]) -> None:
+        self.names = tuple(names)
+        self.members: dict[int, tuple[float, ...]] = {}
+        self._of = tuple(Column() for _ in names)
+        self._changed: set[int] = set()
+        self.recolumn(columns)
+
+    def recolumn(self, columns: Sequence[int]) -> None:
+        """The attributes lie in these columns from now on."""
+        self._picked = _picker(tuple(columns))
+
+    def put(self, row: int, point: Sequence[float]) -> bool:
+        """A member is at a point. Returns whether anything is other than it was. O(attributes)."""
+        values = self._picked(point)
+        if self.members.get(row) == values:
+            return False
+        self.members[row] = values
+        self._changed.add(row)
+        return True
+
+    def drop(self, row: int) -> None:
+        """A member is none any more. O(1)."""
+        del self.members[row]
+        self._changed.add(row)
+
+    def columns(self) -> tuple[Column, ...]:
+        """One an attribute, with all that has changed. O(changed rows x attributes log n)."""
+        gone = (MISSING,) * len(self._of)
+        for row in self._changed:
+            for column, value in zip(self._of, self.members.get(row, gone), strict=True):
+                column.put(row, value)
+        self._changed.clear()
+        return self._of
+
+    def content(self) -> Content:
+        """What there is to tell."""
+        return together([self])
+
+
+def _picker(columns: tuple[int, ...]) -> Callable[[Sequence[float]], tuple[float, ...]]:
+    """Takes the values of some columns of a point."""
+    if len(columns) > 1:
+        return itemgetter(*columns)
+    return lambda point: tuple([point[column] for column in columns])
+
+
+def together(tallies: Sequence[Tally]) -> Content:
+    """The content of a query from its tallies in several partitions, at least one, all of the same names."""
+    columns = zip(*(tally.columns() for tally in tallies), strict=True)
+    return Content(
+        sum(len(tally.members) for tally in tallies),
+        {name: _numbers(found) for name, found in zip(tallies[0].names, columns, strict=True)},
+    )
+
+
+def _numbers(columns: Sequence[Column]) -> Numbers:
     """The numbers of the members of several columns, which share none."""
     n = sum(len(column.values) for column in columns)
     if not n:
@@ -119,43 +176,6 @@ def merged(columns: Sequence[Column]) -> Numbers:
     lows = [low for column in columns if (low := column.low) is not None]
     highs = [high for column in columns if (high := column.high) is not None]
     return Numbers(n, _rounded(total), min(lows), max(highs), total / (n * _ONE))
-
-
-class Tally:
-    """The members of one query by row, with the attributes ``names`` that lie in ``columns`` of a point."""
-
-    def __init__(self, names: Sequence[str], columns: Sequence[int]) -> None:
-        self.names = tuple(names)
-        self.columns = tuple(columns)
-        self.members: set[int] = set()
-        self.of = tuple(Column() for _ in names)
-
-    def put(self, row: int, point: Sequence[float]) -> bool:
-        """A member is at a point. Returns whether anything is other than it was. O(attributes log n)."""
-        changed = row not in self.members
-        self.members.add(row)
-        for column, place in zip(self.of, self.columns, strict=True):
-            changed |= column.put(row, point[place])
-        return changed
-
-    def drop(self, row: int) -> None:
-        """A member is none any more."""
-        self.members.remove(row)
-        for column in self.of:
-            column.put(row, MISSING)
-
-    def content(self) -> Content:
-        """What there is to tell. O(attributes), besides what has gone from the heaps."""
-        return together([self])
-
-
-def together(tallies: Sequence[Tally]) -> Content:
-    """The content of a query from its tallies in several partitions, at least one, all of the same names."""
-    columns = zip(*(tally.of for tally in tallies), strict=True)
-    return Content(
-        sum(len(tally.members) for tally in tallies),
-        {name: merged(found) for name, found in zip(tallies[0].names, columns, strict=True)},
-    )
 
 
 def _steps(value: float) -> int:

@@ -102,5 +102,5 @@ def test_heaps_do_not_grow_with_what_has_gone() -> None:
         tally.put(value % 3, [float(value)])
         if value % 1000 == 0:
             tally.content()
-    assert max(len(heap._entries) for heap in (tally.of[0]._low, tally.of[0]._high)) < 2_000
+    assert max(len(heap._entries) for heap in (tally.columns()[0]._low, tally.columns()[0]._high)) < 2_000
     assert tally.content().of["x"] == Numbers(3, 299_994.0, 99_997.0, 99_999.0, 99_998.0)
