@@ -19,6 +19,7 @@ from service.api import (
     collection,
     events,
     health,
+    history,
     outputs,
     problems,
     queries,
@@ -40,7 +41,7 @@ holds: `active_from` names the first offset of each partition that sees it.
 """
 
 #: ``bulk`` and ``collection`` come first: their paths begin like that of one query.
-_ROUTERS = (sources, bulk, collection, queries, validation, events, streams, outputs, health)
+_ROUTERS = (sources, bulk, collection, queries, validation, events, streams, outputs, history, health)
 
 
 def create_app(runtime: Runtime, settings: Settings, metrics: Metrics) -> FastAPI:

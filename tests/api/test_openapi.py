@@ -50,6 +50,7 @@ ANSWERS = {
     ("POST", "/v1/events"): {200, 202, 400, 413, 422, 503},
     ("GET", "/v1/streams/{id}"): {200, 404, 422, 503},
     ("DELETE", "/v1/streams/{id}"): {204, 404, 422, 503},
+    ("GET", "/v1/history"): {200, 422, 503},
     ("GET", "/v1/topics/{topic}"): {200, 404, 422, 501, 503},
     ("GET", "/v1/schemas/{name}"): {200, 404},
     ("GET", "/healthz"): {200, 503},
