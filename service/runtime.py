@@ -86,7 +86,9 @@ class Runtime:
         self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
         self.failure: BaseException | None = None
         limits = Limits(disjuncts=settings.max_disjuncts)
-        engine_limits = EngineLimits(settings.max_streams, settings.max_ids_per_record, settings.max_queries)
+        engine_limits = EngineLimits(
+            settings.max_streams, settings.max_ids_per_record, settings.max_queries, settings.trace_events
+        )
         make_index = index_factory(read_overrides(settings.index))
         self._worker = Worker(
             log,

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from service.engine.boxes import Boxes
 from service.engine.catalog import QueryChange
 from service.engine.delta import Flags, Transition, settle
 from service.engine.effects import BorderRecords, Cause, CommandEffects, Task
-from service.engine.queryset import KIND_BIT, Boxes, QuerySet
+from service.engine.queryset import KIND_BIT, QuerySet
 from service.engine.streams import StreamTable, occurrences
 from service.index.protocol import Hits, Rows, Slots
 from service.model import Initial, Kind, Query, Region

@@ -38,8 +38,11 @@ def apply_events(
     now_ms: int,
     max_streams: int,
     max_ids: int,
+    commands: int,
 ) -> EventEffects:
-    """Moves the streams of one partition by one batch. O(n stab + hits)."""
+    """Moves the streams of one partition by one batch; ``commands``: the offset that the catalog is at.
+
+    O(n stab + hits)."""
     batch, rows, refused = _admit(table, batch, max_streams)
     n = len(rows)
     points = np.empty((2 * n, len(queries.attributes)))
@@ -56,6 +59,7 @@ def apply_events(
     hits = queries.matching.stab(points[:used])
     crossed = _crossed(queries, points, hits, used, before, verdict)
     borders = _borders(table, queries, batch, rows, verdict, first, crossed, max_ids)
+    table.trace.record(batch, rows, verdict, points[:n], commands=commands, now_ms=now_ms)
     removes = np.flatnonzero(verdict == kernels.REMOVES)
     points[removes] = points[before[removes]]
 
@@ -68,6 +72,7 @@ def apply_events(
     rejected = np.flatnonzero(verdict == kernels.REJECTED).tolist()
     refused += [_refused(batch, i, Reason.LATE, "older than the last event of its stream") for i in rejected]
     matched = (hits.rows < n) & ((queries.kinds[hits.slots] & _MATCH) != 0)
+    queries.count_fired(hits.slots[matched], crossed.slots)
     return EventEffects(
         task=task,
         batch=batch,

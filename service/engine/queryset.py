@@ -12,29 +12,20 @@ is crossed, however many hold the point.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from service.engine.boxes import Boxes, boxes_of
 from service.engine.categories import Dictionary
 from service.index.default.mixed import DefaultIndex
 from service.index.protocol import Bounds, BoxIndex, Hits, Points, Slots
-from service.model import AttributeType, Initial, Interval, Kind, Query, Region, Source
+from service.model import AttributeType, Initial, Kind, Query, Region, Source
 
 KIND_BIT: Mapping[Kind, int] = {Kind.MATCH: 1, Kind.ENTER: 2, Kind.LEAVE: 4, Kind.CROSS: 8}
 
 IndexFactory = Callable[[Source], BoxIndex]
 """Makes an empty index for the queries of a source."""
-
-
-class Boxes(NamedTuple):
-    """``[lo[i], hi[i])`` belongs to the number ``owners[i]``."""
-
-    owners: Slots
-    lo: Bounds
-    hi: Bounds
 
 
 class QuerySet:
@@ -54,6 +45,8 @@ class QuerySet:
         self.kinds: NDArray[np.uint8] = np.zeros(16, dtype=np.uint8)
         self.remembers: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
         self.selects: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
+        #: by slot, since its region was indexed: matches, or crossed borders of a query without matches
+        self.fired: NDArray[np.int64] = np.zeros(16, dtype=np.int64)
         self._ignores: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
         self.projections: list[tuple[str, ...]] = []
         self._free: list[int] = []
@@ -64,33 +57,13 @@ class QuerySet:
 
     def boxes(self, region: Region) -> tuple[Bounds, Bounds]:
         """A region as boxes over the source's attributes, ``float64[n, d]`` twice; free: -inf..inf."""
-        rows: list[tuple[Interval, ...]] = []
-        free = [Interval(-np.inf, np.inf)]
-        for conjunct in region.conjuncts:
-            axes: list[Sequence[Interval]] = []
-            for name in self.attributes:
-                bound = conjunct.get(name)
-                if bound is None:
-                    axes.append(free)
-                elif isinstance(bound, Interval):
-                    axes.append([bound])
-                else:
-                    axes.append(self.dictionaries[name].intervals(bound))
-            rows.extend(product(*axes))
-        flat = np.array(rows, dtype=np.float64).reshape(len(rows), len(self.attributes), 2)
-        return np.ascontiguousarray(flat[:, :, 0]), np.ascontiguousarray(flat[:, :, 1])
+        _, lo, hi = boxes_of([(0, region)], self.attributes, self.dictionaries)
+        return lo, hi
 
     def boxes_of(self, numbered: Iterable[tuple[int, Query | None]]) -> Boxes:
         """The boxes of some queries under their numbers; those that are None or disabled have none."""
-        dims = len(self.attributes)
-        owners, lows, highs = [np.empty(0, np.int32)], [np.empty((0, dims))], [np.empty((0, dims))]
-        for number, query in numbered:
-            if query is not None and query.enabled:
-                lo, hi = self.boxes(query.region)
-                owners.append(np.full(len(lo), number, dtype=np.int32))
-                lows.append(lo)
-                highs.append(hi)
-        return Boxes(np.concatenate(owners), np.concatenate(lows), np.concatenate(highs))
+        enabled = ((number, query.region) for number, query in numbered if query and query.enabled)
+        return boxes_of(enabled, self.attributes, self.dictionaries)
 
     def put(self, queries: Sequence[Query]) -> Slots:
         """Registers or replaces queries (each id once) and returns their slots. One index update for all."""
@@ -108,6 +81,7 @@ class QuerySet:
             self.remembers[slot] |= self._ignores[slot]
             self.projections[slot] = query.select
             self.selects[slot] = bool(query.select)
+        self.fired[moved] = 0
         self._index(moved)
         return np.array(slots, dtype=np.int32)
 
@@ -137,6 +111,12 @@ class QuerySet:
         if grown:
             self.matching, self.quiet = self._new_indexes()
             self._index(list(range(len(self.queries))))
+
+    def count_fired(self, matched: Slots, crossed: Slots) -> None:
+        """Counts what a batch of events did: a slot a match, and a slot a border that a stream crossed, of
+        which those of queries without matches count. O(n)."""
+        np.add.at(self.fired, matched, 1)
+        np.add.at(self.fired, crossed[(self.kinds[crossed] & KIND_BIT[Kind.MATCH]) == 0], 1)
 
     def ids(self, slots: Slots) -> list[str]:
         names = self.names
@@ -194,6 +174,7 @@ class QuerySet:
                 self.kinds = np.concatenate([self.kinds, np.zeros_like(self.kinds)])
                 self.remembers = np.concatenate([self.remembers, np.zeros_like(self.remembers)])
                 self.selects = np.concatenate([self.selects, np.zeros_like(self.selects)])
+                self.fired = np.concatenate([self.fired, np.zeros_like(self.fired)])
                 self._ignores = np.concatenate([self._ignores, np.zeros_like(self._ignores)])
         self.slot_of[id] = slot
         return slot
