@@ -73,8 +73,12 @@ class Settings(BaseSettings):
     trace_events: int = Field(
         4_096,
         ge=0,
-        le=10_000_000,
+        le=1_000_000,
         description="newest events of a partition that are remembered for traces; 0: none",
+    )
+    safe_region_cuts: Count = Field(
+        20_000,
+        description="cuts of boxes for one safe region; what they are not enough for is left out",
     )
     index: str = Field(
         "auto",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from service.decode import Decoded, Decoder
-from service.engine.categories import Dictionary, Overlay
+from service.engine.categories import Dictionary, overlays
 from service.engine.effects import Refused
 from service.engine.engine import Engine
 from service.engine.queryset import QuerySet
@@ -24,7 +24,7 @@ def try_events(
     """For every event of these messages, in order, the ids of the queries that it satisfies, sorted, or why
     it would be refused. O(bytes + one stab an event)."""
     queries = engine.sets[source]
-    decoded = _decoded(queries, overlays(queries), messages, max_bytes)
+    decoded = _decoded(queries, overlays(queries.dictionaries), messages, max_bytes)
     batch = decoded.batch
     found: dict[tuple[int, int], list[str] | Refused] = {
         (refused.offset, refused.item): refused for refused in decoded.refused
@@ -45,11 +45,6 @@ def read_event(
     for refused in decoded.refused:
         raise Refusal(refused.reason, "event", refused.detail)
     return decoded.batch.values
-
-
-def overlays(queries: QuerySet) -> dict[str, Dictionary]:
-    """Dictionaries for one question: what it names and nobody else has leaves no trace."""
-    return {name: Overlay(dictionary) for name, dictionary in queries.dictionaries.items()}
 
 
 def _decoded(

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from service.api.shapes import Shape
+from service.api.shapes import IndexPart, Shape
 from service.engine.trace import Verdict
 from service.model import Late, Missing
 
@@ -83,12 +83,20 @@ class StandView(Shape):
     moved_by: EventView | None = Field(description="the event that gave it the values")
 
 
+class HoldingPart(IndexPart):
+    of_query: int = Field(description="how many of the boxes are those of the query")
+
+
 class Explained(Verdicts):
     query: str | None = Field(description="null of a query that was given whole")
     source: str
     canonical: str
     enabled: bool
     stream: StandView | None = Field(description="null where an event was given")
+    index: list[HoldingPart] = Field(
+        description="the parts of the source's index that the query lies in, and why these structures were"
+        " chosen; none of a query that is disabled or was given whole"
+    )
 
 
 class Remembered(Shape):

@@ -14,13 +14,17 @@ from service.api.answer_shapes import Explained
 from service.api.answer_views import event_view, explanation_view
 from service.api.bodies import json_answer, read_message
 from service.api.context import LiveService
+from service.api.lookup import living_stream, registered_query
 from service.api.problems import documented
 from service.api.shapes import EVENT_EXAMPLE, QUERY_SCHEMA, answer, json_body
+from service.api.views import part_view
+from service.engine.categories import overlays
 from service.engine.engine import Engine, StreamPlace
 from service.engine.inquiry import Case, Event, Stand, case_of, stand_of
+from service.index.default.level import PartView
 from service.language import load_json, parse_query, print_region
 from service.model import Query, Reason, Refusal, Source
-from service.trial import overlays, read_event
+from service.trial import read_event
 
 router = APIRouter(prefix="/v1", tags=["answers"])
 
@@ -72,6 +76,18 @@ _ANSWER = {
         }
     ],
     "stream": None,
+    "index": [
+        {
+            "structure": "kd",
+            "reason": "100000 boxes, about 10.0 around a point: kd 280 ns (scan 26730)",
+            "attributes": ["lat", "sog"],
+            "boxes": 100000,
+            "removed": 12,
+            "bytes": 9600000,
+            "predicted_ns": 280.0,
+            "of_query": 1,
+        }
+    ],
 }
 
 
@@ -94,6 +110,7 @@ class _Found(NamedTuple):
     place: StreamPlace | None
     stand: Stand | None
     ts: int | None
+    parts: list[tuple[PartView, int]]
 
 
 @router.post(
@@ -110,7 +127,8 @@ async def explain(request: Request, service: LiveService) -> Response:
     """Which comparisons fail, and by how much; where all hold, how near the border is. Takes a query by its
     id or whole, and an event or a stream. An event is judged on its own, as by `POST /v1/match`: nothing is
     carried, nothing is stored. Of a stream the last values are judged, and the answer says whether it is a
-    member, whether the query ignores it, and what became of its newest event."""
+    member, whether the query ignores it, and what became of its newest event. Of a registered query it also
+    says in which index structure its boxes lie, and why."""
     question = _read(await read_message(request, service.settings))
     most_bytes = service.settings.max_message_bytes
     found = await service.ask(lambda engine: _look(engine, question, most_bytes))
@@ -174,27 +192,22 @@ def _look(engine: Engine, question: _Question, max_bytes: int) -> _Found:
     query, registered = _query(engine, question)
     queries = engine.sets[query.source]
     source = queries.source
-    dictionaries = overlays(queries)
+    parts = engine.parts_holding(query) if registered else []
+    dictionaries = overlays(queries.dictionaries)
     if question.stream_id is None:
         points = read_event(queries, dictionaries, question.event or b"", max_bytes=max_bytes)
         case = case_of(queries, dictionaries, query.region, points)
-        return _Found(query, registered, source, case, None, None, None)
-    place = engine.place_of(query.source, question.stream_id)
-    if place is None:
-        detail = f"source {query.source!r} has no stream {question.stream_id!r}"
-        raise Refusal(Reason.UNKNOWN_ID, "stream_id", detail)
+        return _Found(query, registered, source, case, None, None, None, parts)
+    place = living_stream(engine, query.source, question.stream_id, field="stream_id")
     case = case_of(queries, dictionaries, query.region, place.point)
     stand = stand_of(engine, query, place, registered=registered)
-    return _Found(query, registered, source, case, place, stand, place.ts)
+    return _Found(query, registered, source, case, place, stand, place.ts, parts)
 
 
 def _query(engine: Engine, question: _Question) -> tuple[Query, bool]:
     """The query, and whether it is a registered one."""
     if isinstance(question.query, str):
-        query = registered_query(engine, question.query)
-        if question.source not in (None, query.source):
-            raise Refusal(Reason.BAD_VALUE, "source", f"query {query.id!r} is on source {query.source!r}")
-        return query, True
+        return registered_query(engine, question.query, question.source), True
     if not isinstance(question.query, dict):
         raise Refusal(Reason.BAD_VALUE, "query", "must be the id of a query, or a query")
     body = {"id": _NO_ID, **question.query}
@@ -205,17 +218,6 @@ def _query(engine: Engine, question: _Question) -> tuple[Query, bool]:
         return parse_query(body, engine.catalog.sources, id=None, now_ms=None, limits=limits), False
     except Refusal as refusal:
         raise _under("query", refusal) from None
-
-
-def registered_query(engine: Engine, id: str) -> Query:
-    """A query by id. Raises Refusal (unknown_id), of the field ``query``."""
-    registered = engine.catalog.queries.get(id)
-    if registered is not None:
-        return registered.query
-    quarantined = engine.catalog.quarantined.get(id)
-    if quarantined is not None:
-        raise Refusal(Reason.UNKNOWN_ID, "query", f"query {id!r} is quarantined: {quarantined.refusal}")
-    raise Refusal(Reason.UNKNOWN_ID, "query", f"there is no query {id!r}")
 
 
 def _answer(found: _Found, question: _Question) -> dict[str, Any]:
@@ -229,6 +231,10 @@ def _answer(found: _Found, question: _Question) -> dict[str, Any]:
         "enabled": query.enabled,
         **explanation_view(query.region, values, explanation),
         "stream": _stand_view(found, question),
+        "index": [
+            {**part_view(tuple(found.source.attributes), part), "of_query": boxes}
+            for part, boxes in found.parts
+        ],
     }
 
 

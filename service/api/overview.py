@@ -11,14 +11,14 @@ from pydantic import Field
 
 from service.api.answer_shapes import DuplicatesPage, UnmatchedPage
 from service.api.bodies import json_answer
-from service.api.context import LiveService, unknown_source
+from service.api.context import LiveService
 from service.api.events import OfSource
+from service.api.lookup import queries_of
 from service.api.problems import documented
 from service.api.shapes import answer
 from service.engine.effects import Task
 from service.engine.engine import Engine
 from service.engine.overview import Unfired, duplicates, enabled, unfired
-from service.engine.queryset import QuerySet
 from service.language import print_region
 from service.model import Query as RangeQuery
 
@@ -56,7 +56,7 @@ async def list_duplicates(paging: Annotated[OverviewPaging, Query()], service: L
     """Groups of enabled queries with one canonical form, in the order of their first ids; go on with `after`
     set to `next`. They may differ in anything but the region: kinds, `initial`, `select`, tags."""
     service.check_limit(paging.limit)
-    queries = await service.ask(lambda engine: enabled(_set(engine, paging.source)))
+    queries = await service.ask(lambda engine: enabled(queries_of(engine, paging.source)))
     return json_answer(await asyncio.to_thread(_groups, queries, paging))
 
 
@@ -92,7 +92,7 @@ async def list_unmatched(paging: Annotated[OverviewPaging, Query()], service: Li
     service.check_limit(paging.limit)
 
     def look(engine: Engine) -> _Counted:
-        queries = _set(engine, paging.source)
+        queries = queries_of(engine, paging.source)
         tables = [(task, engine.tables[task]) for task in sorted(engine.tables)]
         since = [
             (task, table.trace.first_offset, table.trace.first_seen_ms)
@@ -117,9 +117,3 @@ def _unmatched(counted: _Counted, paging: OverviewPaging) -> dict[str, Any]:
         "queries": [{"id": id, "without": without} for id, without in page],
         "next": page[-1][0] if len(page) < len(idle) else None,
     }
-
-
-def _set(engine: Engine, source: str) -> QuerySet:
-    if source not in engine.sets:
-        raise unknown_source(source)
-    return engine.sets[source]

@@ -19,20 +19,20 @@ from starlette.types import Scope
 from service.api.answer_shapes import SafeRegionView, Traced
 from service.api.answer_views import event_view, explanation_view, sides_view
 from service.api.bodies import json_answer
-from service.api.context import LiveService, unknown_source
+from service.api.context import LiveService
 from service.api.events import OfSource
-from service.api.explain import registered_query
+from service.api.lookup import living_stream, registered_query
 from service.api.problems import documented
 from service.api.shapes import answer
 from service.engine.commands import Registered
 from service.engine.effects import Task
-from service.engine.engine import Engine, StreamPlace
+from service.engine.engine import Engine
 from service.engine.inquiry import Event, Told, present_of, told_of
 from service.engine.overview import enabled
 from service.engine.safe_region import safe_region
 from service.engine.trace import Verdict
 from service.language import print_region
-from service.model import Kind, Reason, Refusal, Source
+from service.model import Kind, Source
 from service.model import Query as RangeQuery
 
 
@@ -137,10 +137,8 @@ async def trace(id: str, tracing: Annotated[Tracing, Query()], service: LiveServ
     service.check_limit(tracing.limit)
 
     def look(engine: Engine) -> _Trace:
-        place = _place(engine, tracing.source, id)
-        query = registered_query(engine, tracing.query)
-        if query.source != tracing.source:
-            raise Refusal(Reason.BAD_VALUE, "query", f"query {query.id!r} is on source {query.source!r}")
+        place = living_stream(engine, tracing.source, id, field="id")
+        query = registered_query(engine, tracing.query, tracing.source)
         told = told_of(engine.sets[tracing.source], query.region, place, tracing.limit)
         return _Trace(engine.catalog.queries[query.id], place.task, told)
 
@@ -204,13 +202,17 @@ async def get_safe_region(id: str, of: Annotated[OfSource, Query()], service: Li
     Looks at every query, so it is no request for every event."""
 
     def look(engine: Engine) -> _Standing:
-        place = _place(engine, of.source, id)
+        place = living_stream(engine, of.source, id, field="id")
         queries = engine.sets[of.source]
         return _Standing(queries.source, present_of(queries, place), enabled(queries))
 
     found = await service.ask(look)
     safe = await asyncio.to_thread(
-        safe_region, found.source.attributes, found.values, [query.region for query in found.queries]
+        safe_region,
+        found.source.attributes,
+        found.values,
+        [query.region for query in found.queries],
+        most_cuts=service.settings.safe_region_cuts,
     )
     return json_answer(
         {
@@ -222,12 +224,3 @@ async def get_safe_region(id: str, of: Annotated[OfSource, Query()], service: Li
             "sides": sides_view(safe),
         }
     )
-
-
-def _place(engine: Engine, source: str, id: str) -> StreamPlace:
-    if source not in engine.sets:
-        raise unknown_source(source)
-    place = engine.place_of(source, id)
-    if place is None:
-        raise Refusal(Reason.UNKNOWN_ID, "id", f"source {source!r} has no stream {id!r}")
-    return place

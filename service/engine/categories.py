@@ -7,7 +7,7 @@ so a text that comes later is already inside. Codes live in memory only; the log
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,3 +79,8 @@ class Overlay(Dictionary):
             return None
         place, known = int(code), len(self._known_texts)
         return self._known_texts[place] if place < known else self.texts[place - known]
+
+
+def overlays(dictionaries: Mapping[str, Dictionary]) -> dict[str, Dictionary]:
+    """Dictionaries by attribute for one question: what it names and nobody else has leaves no trace."""
+    return {name: Overlay(dictionary) for name, dictionary in dictionaries.items()}

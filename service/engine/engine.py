@@ -37,7 +37,7 @@ from service.index.default.level import PartView
 from service.index.default.mixed import DefaultIndex
 from service.index.protocol import BoxIndex, Points
 from service.language import Limits
-from service.model import MISSING, Missing, Query, Source
+from service.model import MISSING, Kind, Missing, Query, Source
 
 _NONE_JUDGED: Mapping[int, Query | Source | None] = {}
 
@@ -85,8 +85,8 @@ class StreamPlace(NamedTuple):
 
     @property
     def point(self) -> Points:
-        """Its last value, ``float64[1, d]``."""
-        return np.ascontiguousarray(self.table.point[self.row : self.row + 1])
+        """Its last value as a copy, ``float64[1, d]``: others may keep it while the stream moves on."""
+        return self.table.point[self.row : self.row + 1].copy()
 
 
 class Engine:
@@ -222,6 +222,13 @@ class Engine:
         queries = self.sets[source]
         indexes = {"matching": queries.matching, "quiet": queries.quiet}
         return {name: one.views() for name, one in indexes.items() if isinstance(one, DefaultIndex)}
+
+    def parts_holding(self, query: Query) -> list[tuple[PartView, int]]:
+        """The parts of its index that the boxes of a registered query lie in, and how many; none of a
+        disabled one. O(boxes that wait to be filed)."""
+        queries = self.sets[query.source]
+        index = queries.matching if Kind.MATCH in query.on else queries.quiet
+        return index.holding(queries.slot_of[query.id]) if isinstance(index, DefaultIndex) else []
 
     def stream(self, source: str, stream_id: str) -> StreamView | None:
         """One stream, or None. O(one stab)."""

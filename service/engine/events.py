@@ -72,7 +72,7 @@ def apply_events(
     rejected = np.flatnonzero(verdict == kernels.REJECTED).tolist()
     refused += [_refused(batch, i, Reason.LATE, "older than the last event of its stream") for i in rejected]
     matched = (hits.rows < n) & ((queries.kinds[hits.slots] & _MATCH) != 0)
-    queries.count_fired(hits.slots[matched], crossed.slots)
+    queries.mark_fired(hits.slots[matched], crossed.slots)
     return EventEffects(
         task=task,
         batch=batch,

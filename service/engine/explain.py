@@ -5,9 +5,10 @@ each. Every distinct predicate goes into an index of its own under a slot of its
 would be in the index of all queries, and one stab says which predicates hold where. A conjunct holds where
 all of its do. So the exact test is the index's, to the last bit, and what is added is names and distances.
 
-A *distance* is how far a number is from an end of its bound, in units of the attribute. The end is the one of
-the canonical text: ``x > 5`` ends at 5, and that end is *open*: 5 itself is outside. So a distance of 0 at an
-open end means that any step beyond it will do. Texts have no distances, and nothing is near a missing value.
+A *distance* is how far a number is from an end of its bound, in units of the attribute, rounded to float64.
+The end is the one of the canonical text: ``x > 5`` ends at 5, and that end is *open*: 5 itself is outside. So
+a distance of 0 at an open end means that any step beyond it will do. Texts have no distances, and nothing is
+near a missing value.
 
 Not for: membership (``delta``), or reading events and queries. Pure.
 """
@@ -124,9 +125,9 @@ class Condition:
         borders = [one.nearest for one in disjuncts if one.holds == holds]
         near = [border for border in borders if border is not None]
         if holds:
-            nearest = None if len(near) < len(borders) else max(near, key=_distance)
+            nearest = None if len(near) < len(borders) else max(near, key=_room)
         else:
-            nearest = min(near, key=_distance, default=None)
+            nearest = min(near, key=_way, default=None)
         return Explanation(holds, disjuncts, nearest)
 
     def _disjunct(self, slots: NDArray[np.intp], holding: NDArray[np.bool_], values: Values) -> Disjunct:
@@ -138,12 +139,18 @@ class Condition:
         ]
         if not fails:
             near = [end for name, bound in predicates for end in _around(name, bound, values[name])]
-            return Disjunct(True, fails, min(near, key=_distance, default=None))
+            return Disjunct(True, fails, min(near, key=_room, default=None))
         far = [failure.nearest for failure in fails if failure.nearest is not None]
-        return Disjunct(False, fails, max(far, key=_distance) if len(far) == len(fails) else None)
+        return Disjunct(False, fails, max(far, key=_way) if len(far) == len(fails) else None)
 
 
-def _distance(border: Border) -> tuple[float, bool]:
+def _room(border: Border) -> tuple[float, bool]:
+    """How much of a way there is to a border before the bound ends: an open one ends before it is reached."""
+    return border.distance, not border.open
+
+
+def _way(border: Border) -> tuple[float, bool]:
+    """How long the way into the bound is: an open border is to be passed, a closed one to be reached."""
     return border.distance, border.open
 
 

@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from service.engine.categories import Dictionary
+from service.engine import kernels
+from service.engine.categories import Dictionary, overlays
 from service.engine.engine import Engine, StreamPlace, present, values
 from service.engine.explain import Condition, Explanation, Values
 from service.engine.queryset import QuerySet
-from service.engine.trace import Seen, Verdict
+from service.engine.trace import Seen, Verdict, verdict_of
 from service.index.protocol import Points
 from service.model import MISSING, Query, Region
 
@@ -70,7 +71,7 @@ def event_at(queries: QuerySet, seen: Seen, place: int) -> Event:
         offset=int(seen.offsets[place]),
         item=int(seen.items[place]),
         ts=int(seen.ts[place]) if seen.timed[place] else None,
-        verdict=seen.verdicts[place],
+        verdict=verdict_of(seen.verdicts[place]),
         carried=list(compress(queries.attributes, carried.tolist())),
         commands=int(seen.commands[place]),
     )
@@ -92,13 +93,13 @@ def stand_of(engine: Engine, query: Query, place: StreamPlace, *, registered: bo
     queries = engine.sets[query.source]
     trace = place.table.trace
     seen = trace.of(place.row, trace.capacity)
-    moving = [i for i, verdict in enumerate(seen.verdicts) if verdict is Verdict.MOVED]
+    moving = np.flatnonzero(seen.verdicts == kernels.MOVES)
     slot = queries.slot_of[query.id] if registered else -1
     return Stand(
         member=slot in engine.slots_of_member(query.source, place) if registered else None,
         ignored=slot in place.table.ignored.get(place.row, ()) if registered else None,
-        newest=event_at(queries, seen, 0) if seen.verdicts else None,
-        moved_by=event_at(queries, seen, moving[0]) if moving else None,
+        newest=event_at(queries, seen, 0) if len(seen.verdicts) else None,
+        moved_by=event_at(queries, seen, int(moving[0])) if len(moving) else None,
     )
 
 
@@ -119,7 +120,7 @@ def told_of(queries: QuerySet, region: Region, place: StreamPlace, limit: int) -
     seen = trace.of(place.row, limit)
     return Told(
         events=[event_at(queries, seen, i) for i in range(len(seen.verdicts))],
-        case=case_of(queries, queries.dictionaries, region, np.ascontiguousarray(seen.points)),
+        case=case_of(queries, overlays(queries.dictionaries), region, np.ascontiguousarray(seen.points)),
         from_offset=trace.from_offset,
         overwritten=trace.overwritten,
     )

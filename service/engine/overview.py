@@ -52,7 +52,7 @@ class Unfired(NamedTuple):
 def unfired(queries: QuerySet) -> Unfired:
     """The enabled queries that no event has fired since they were registered, enabled or given their region,
     as far back as this engine goes. O(queries)."""
-    idle = [queries.queries[slot] for slot in np.flatnonzero(queries.fired[: len(queries.queries)] == 0)]
+    idle = [queries.queries[slot] for slot in np.flatnonzero(~queries.fired[: len(queries.queries)])]
     living = [query for query in idle if query is not None and query.enabled]
     return Unfired(
         [query.id for query in living if Kind.MATCH in query.on],

@@ -45,8 +45,8 @@ class QuerySet:
         self.kinds: NDArray[np.uint8] = np.zeros(16, dtype=np.uint8)
         self.remembers: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
         self.selects: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
-        #: by slot, since its region was indexed: matches, or crossed borders of a query without matches
-        self.fired: NDArray[np.int64] = np.zeros(16, dtype=np.int64)
+        #: by slot: whether it matched, or, of one without matches, a border was crossed, since it was indexed
+        self.fired: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
         self._ignores: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
         self.projections: list[tuple[str, ...]] = []
         self._free: list[int] = []
@@ -81,7 +81,7 @@ class QuerySet:
             self.remembers[slot] |= self._ignores[slot]
             self.projections[slot] = query.select
             self.selects[slot] = bool(query.select)
-        self.fired[moved] = 0
+        self.fired[moved] = False
         self._index(moved)
         return np.array(slots, dtype=np.int32)
 
@@ -112,11 +112,11 @@ class QuerySet:
             self.matching, self.quiet = self._new_indexes()
             self._index(list(range(len(self.queries))))
 
-    def count_fired(self, matched: Slots, crossed: Slots) -> None:
-        """Counts what a batch of events did: a slot a match, and a slot a border that a stream crossed, of
+    def mark_fired(self, matched: Slots, crossed: Slots) -> None:
+        """Marks what a batch of events did: a slot a match, and a slot a border that a stream crossed, of
         which those of queries without matches count. O(n)."""
-        np.add.at(self.fired, matched, 1)
-        np.add.at(self.fired, crossed[(self.kinds[crossed] & KIND_BIT[Kind.MATCH]) == 0], 1)
+        self.fired[matched] = True
+        self.fired[crossed[(self.kinds[crossed] & KIND_BIT[Kind.MATCH]) == 0]] = True
 
     def ids(self, slots: Slots) -> list[str]:
         names = self.names

@@ -39,9 +39,6 @@ from service.engine.categories import Dictionary
 from service.engine.coverage import Cutting
 from service.model import LOWEST, MISSING, AttributeType, Interval, Region, Texts
 
-MOST_CUTS = 100_000
-"""Cuts of slices, over all attributes; what that is not enough for is not taken."""
-
 
 class NumberSide(NamedTuple):
     """All numbers ``lower <= x < upper``, None for no end; ``missing``: a missing value too."""
@@ -72,9 +69,10 @@ def safe_region(
     values: Mapping[str, float | str],
     regions: Iterable[Region],
     *,
-    most_cuts: int = MOST_CUTS,
+    most_cuts: int,
 ) -> SafeRegion:
-    """The safe region of a point, given by its present attributes, among the regions of queries.
+    """The safe region of a point, given by its present attributes, among the regions of queries; for what
+    ``most_cuts`` cuts of slices, over all attributes, are not enough is not taken.
 
     O(d * (n d + n log n)) for n boxes in d attributes, and the cuts.
     """
@@ -171,13 +169,16 @@ class _World:
     ) -> NDArray[np.bool_]:
         """Those safe segments whose slice the boxes of one query cover together; of a number, as far as they
         go on from ``here``."""
-        known: dict[bytes, bool] = {}
+        # Between the ends of these boxes alone nothing differs, however many others cut the axis there.
+        own_ends = np.unique([boxes.lo[:, place], boxes.hi[:, place]])
+        own = np.searchsorted(own_ends, ends, side="right").tolist()
+        known: dict[int, bool] = {}
         others = [other for other in range(len(self._sides)) if other != place]
 
         def covers(segment: int) -> bool:
-            over = (boxes.lo[:, place] <= ends[segment]) & (ends[segment] < boxes.hi[:, place])
-            key = over.tobytes()
+            key = own[segment]
             if key not in known:
+                over = (boxes.lo[:, place] <= ends[segment]) & (ends[segment] < boxes.hi[:, place])
                 lo, hi = boxes.lo[over][:, others], boxes.hi[over][:, others]
                 cells = product(*(self._sides[other] for other in others))
                 known[key] = all(self.cutting.covered(cell, lo, hi) for cell in cells)

@@ -42,13 +42,19 @@ _VERDICTS = {
 }
 
 
+def verdict_of(code: int) -> Verdict:
+    """By the code that the walk gave; a removal is no event."""
+    return _VERDICTS[code]
+
+
 class Seen(NamedTuple):
     """k events of one stream, the newest first.
 
     ``offsets int64[k]``, ``items int32[k]``: where they came from. ``ts int64[k]`` holds where ``timed
-    bool[k]``. ``commands int64[k]``: the offset that the command log had been applied to. ``points float64[k,
-    d]``: the values that were matched, or, of a rejected event, as it gave them. ``given bool[k, d]``:
-    whether the event itself had the attribute; what is there otherwise was carried.
+    bool[k]``. ``commands int64[k]``: the offset that the command log had been applied to. ``verdicts
+    uint8[k]``: see ``verdict_of``. ``points float64[k, d]``: the values that were matched, or, of a rejected
+    event, as it gave them. ``given bool[k, d]``: whether the event itself had the attribute; what is there
+    otherwise was carried.
     """
 
     offsets: NDArray[np.int64]
@@ -56,7 +62,7 @@ class Seen(NamedTuple):
     ts: NDArray[np.int64]
     timed: NDArray[np.bool_]
     commands: NDArray[np.int64]
-    verdicts: list[Verdict]
+    verdicts: NDArray[np.uint8]
     points: Points
     given: NDArray[np.bool_]
 
@@ -145,11 +151,11 @@ class Trace:
     def reshape(self, kept: Sequence[int]) -> None:
         """New column i is old column ``kept[i]``, or missing where that is -1; as ``StreamTable.reshape``."""
         places = np.array(kept, np.int64)
-        new = places < 0
-        self._points = self._points[:, np.maximum(places, 0)]
-        self._points[:, new] = MISSING
-        self._given = self._given[:, np.maximum(places, 0)]
-        self._given[:, new] = False
+        old = places >= 0
+        points, given = self._points[:, places[old]], self._given[:, places[old]]
+        self._points = np.full((self.capacity, len(places)), MISSING)
+        self._given = np.zeros((self.capacity, len(places)), np.bool_)
+        self._points[:, old], self._given[:, old] = points, given
 
     def of(self, row: int, limit: int) -> Seen:
         """The newest events of the stream at a row of the table, of its present life only. O(capacity)."""
@@ -164,7 +170,7 @@ class Trace:
             self._ts[here],
             self._timed[here],
             self._commands[here],
-            [_VERDICTS[verdict] for verdict in self._verdict[here].tolist()],
+            self._verdict[here],
             self._points[here],
             self._given[here],
         )

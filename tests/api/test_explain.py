@@ -20,7 +20,9 @@ def explain(client: httpx.Client, **body: Any) -> dict[str, Any]:
 def test_every_disjunct_says_what_fails_and_by_how_much(client: httpx.Client, source: OwnSource) -> None:
     query = source.register("q", "x > 5 and kind in ('tug', 'yacht') or 0 <= x < 1 and y <= 3")
     event = {"stream_id": "v", "x": 5, "kind": "cargo"}
-    assert explain(client, query=query["id"], event=event) == {
+    answer = explain(client, query=query["id"], event=event)
+    assert [part["of_query"] for part in answer.pop("index")] == [3]
+    assert answer == {
         "query": query["id"],
         "source": source.name,
         "canonical": query["canonical"],
@@ -78,6 +80,23 @@ def test_every_disjunct_says_what_fails_and_by_how_much(client: httpx.Client, so
         ],
         "stream": None,
     }
+
+
+def test_the_structure_that_the_query_lies_in_is_that_of_its_source(
+    client: httpx.Client, source: OwnSource
+) -> None:
+    source.register("loud", "0 <= x < 10 or kind == 'tug'")
+    source.register("quiet", "0 <= x < 10", on=["enter"])
+    source.register("off", "0 <= x < 10", enabled=False)
+    parts = client.get(f"/v1/sources/{source.name}/index").json()
+    for name, index, boxes in (("loud", "matching", 2), ("quiet", "quiet", 1)):
+        (found,) = explain(client, query=source.id(name), event={"stream_id": "v"})["index"]
+        assert found.pop("of_query") == boxes
+        assert found in parts[index]
+        assert found["structure"] and found["reason"]
+    assert explain(client, query=source.id("off"), event={"stream_id": "v"})["index"] == []
+    whole = {"where": "x > 1", "source": source.name}
+    assert explain(client, query=whole, event={"stream_id": "v"})["index"] == []
 
 
 def test_what_holds_has_its_nearest_border(client: httpx.Client, source: OwnSource) -> None:

@@ -159,6 +159,31 @@ def test_every_stream_can_be_asked_about(service: Running, source: OwnSource, id
     assert service.plain.delete(f"/v1/streams/{escaped}", params=params).status_code == 204
 
 
+def test_a_slash_that_stands_as_itself_begins_the_step(service: Running, source: OwnSource) -> None:
+    query = source.register("q", "x > 5")["id"]
+    source.send({"stream_id": "a", "x": 7}, {"stream_id": "a/trace", "x": 8})
+    assert trace(service.plain, "a", source.name, query)["stream_id"] == "a"
+    assert trace(service.plain, "a%2Ftrace", source.name, query)["events"][0]["values"] == {"x": 8.0}
+    response = service.plain.get("/v1/streams/a%2Ftrace", params={"source": source.name})
+    assert response.json()["last"] == {"x": 8.0}
+
+
+def test_the_setting_bounds_the_work_on_a_safe_region(tmp_path: Path) -> None:
+    squares = " or ".join(f"{a} <= x < {a + 1} and {b} <= y < {b + 1}" for a in range(4) for b in range(4))
+    for cuts, maximal in ((3, False), (1_000, True)):
+        place = tmp_path / str(cuts)
+        place.mkdir()
+        with running(place, safe_region_cuts=cuts) as service:
+            client = service.client
+            client.put("/v1/sources/s", json={"attributes": ATTRIBUTES}).raise_for_status()
+            client.put("/v1/queries/q", json={"source": "s", "where": squares}).raise_for_status()
+            client.post("/v1/events?source=s&wait=true", json={"stream_id": "v", "x": 1.5, "y": 1.5})
+            found = safe_region(client, "v", "s")
+        assert found["maximal"] is maximal
+        whole = [(side["lower"], side["upper"]) for side in found["sides"][:2]] == [(0.0, 4.0), (0.0, 4.0)]
+        assert whole is maximal
+
+
 def test_what_is_not_there_is_named(client: httpx.Client, source: OwnSource) -> None:
     query = source.register("q", "x > 5")["id"]
     other = OwnSource(client)
@@ -169,7 +194,7 @@ def test_what_is_not_there_is_named(client: httpx.Client, source: OwnSource) -> 
         (f"nobody/trace?source={name}&query={query}", 404, "unknown_id", "id"),
         (f"v/trace?source={name}&query=nobody", 404, "unknown_id", "query"),
         (f"v/trace?source=nobody&query={query}", 422, "unknown_source", "source"),
-        (f"v/trace?source={name}&query={foreign}", 422, "bad_value", "query"),
+        (f"v/trace?source={name}&query={foreign}", 422, "bad_value", "source"),
         (f"v/trace?source={name}", 422, "missing_field", "query"),
         (f"v/trace?source={name}&query={query}&limit=0", 422, "bad_value", "limit"),
         (f"v/trace?source={name}&query={query}&after=1", 422, "unknown_field", "after"),

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from service.engine.categories import overlays
 from service.engine.effects import Refused
 from service.engine.engine import Engine
 from service.engine.explain import Border, Explanation
 from service.engine.inquiry import case_of
 from service.language import Limits, parse_query
 from service.model import LOWEST, Interval, Reason, Refusal, Region
-from service.trial import overlays, read_event, try_events
+from service.trial import read_event, try_events
 from tests.cases.engine_driver import EngineDriver
 from tests.engine.worlds import EDGES, HALVES, SOURCE, TEXTS, events, is_readable, region, wheres
 
@@ -29,7 +30,7 @@ MANY = settings(max_examples=300, deadline=None)
 
 def explained(engine: Engine, meaning: Region, event: bytes) -> tuple[Explanation, dict[str, float | str]]:
     queries = engine.sets["s"]
-    dictionaries = overlays(queries)
+    dictionaries = overlays(queries.dictionaries)
     points = read_event(queries, dictionaries, event, max_bytes=1000)
     case = case_of(queries, dictionaries, meaning, points)
     (explanation,) = case.explanations()
@@ -178,6 +179,10 @@ def test_borders_of_failures(engine: Engine, where: str, value: float, border: B
         ("x >= 5", {"x": 5}, Border("x", 5.0, 0.0, False)),
         ("0 < x < 10 and y >= 2", {"x": 4, "y": 3}, Border("y", 2.0, 1.0, False)),
         ("0 < x < 10 or -100 < x < 100", {"x": 4}, Border("x", 100.0, 96.0, True)),
+        ("3 <= x < 5", {"x": 4}, Border("x", 5.0, 1.0, True)),
+        ("3 < x <= 5", {"x": 4}, Border("x", 3.0, 1.0, True)),
+        ("3 <= x <= 5 and 0 < y", {"x": 4, "y": 1}, Border("y", 0.0, 1.0, True)),
+        ("3 <= x or 0 < y", {"x": 4, "y": 1}, Border("x", 3.0, 1.0, False)),
         ("k == 'tug'", {"k": "tug"}, None),
         ("0 < x < 10 or k == 'tug'", {"x": 4, "k": "tug"}, None),
         ("True", {}, None),
@@ -189,6 +194,21 @@ def test_the_margin_of_what_holds(
 ) -> None:
     explanation, _ = explained(engine, region(where), message(values))
     assert explanation.holds
+    assert explanation.nearest == border
+
+
+@pytest.mark.parametrize(
+    ("where", "border"),
+    [
+        ("x > 1 or y >= 1", Border("y", 1.0, 1.0, False)),
+        ("x >= 1 and y > 1", Border("y", 1.0, 1.0, True)),
+        ("x > 1 and y >= 1", Border("x", 1.0, 1.0, True)),
+    ],
+)
+def test_of_borders_equally_far_away_a_closed_one_is_reached_first(
+    engine: Engine, where: str, border: Border
+) -> None:
+    explanation, _ = explained(engine, region(where), message({"x": 0, "y": 0}))
     assert explanation.nearest == border
 
 

@@ -12,13 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.engine.coverage import Cutting
-from service.engine.safe_region import NumberSide, SafeRegion, TextSide, safe_region
+from service.engine.safe_region import NumberSide, SafeRegion, TextSide
+from service.engine.safe_region import safe_region as within_cuts
 from service.model import LOWEST, AttributeType, Interval, Region, Texts
 from tests.engine.worlds import EDGES, HALVES, SOURCE, TEXTS, events, is_readable, region, wheres
 
 NAMES = list(SOURCE.attributes)
 Values = dict[str, Any]
 Side = NumberSide | TextSide
+
+
+def safe_region(
+    attributes: dict[str, AttributeType], values: Values, regions: list[Region], most_cuts: int = 100_000
+) -> SafeRegion:
+    return within_cuts(attributes, values, regions, most_cuts=most_cuts)
 
 
 def allows(side: Side, value: float | str | None) -> bool:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from service.engine.engine import EngineLimits
 from service.engine.inquiry import Event, Told, told_of
 from service.engine.trace import Verdict
+from service.language import parse_where
 from service.model import MISSING, Late, Missing
 from tests.cases.driver import Mode
 from tests.cases.engine_driver import EngineDriver
@@ -187,6 +188,28 @@ def test_the_command_log_at_the_time_is_known() -> None:
     send(driver, "a", {"x": 5})
     assert [event.commands for event in events_of(driver, "a")] == [3, 2, 1]
     assert driver.engine.catalog.queries["q"].version == 2
+
+
+def test_what_a_disabled_query_names_is_not_learnt_by_asking_about_it() -> None:
+    driver = started()
+    send(driver, "a", {"k": "tug"})
+    queries = driver.engine.sets["s"]
+    place = driver.engine.place_of("s", "a")
+    assert place is not None
+    wanted = parse_where("k in ('yacht', 'tug')", queries.source, limit=10)
+    assert [one.holds for one in told_of(queries, wanted, place, 9).case.explanations()] == [True]
+    assert queries.dictionaries["k"].texts == ["tug"]
+
+
+def test_the_point_of_a_stream_stays_what_it_was_while_the_stream_moves() -> None:
+    driver = started()
+    send(driver, "a", {"x": 1})
+    place = driver.engine.place_of("s", "a")
+    assert place is not None
+    point = place.point
+    send(driver, "a", {"x": 2})
+    assert point[0, 0] == 1
+    assert place.point[0, 0] == 2
 
 
 def test_a_restart_begins_anew_and_says_from_where() -> None:
