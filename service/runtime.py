@@ -75,7 +75,9 @@ class _Question(NamedTuple):
 def make_worker(log: Log, settings: Settings, metrics: Metrics, clock: Callable[[], int]) -> Worker:
     """A worker as the settings have it; ``clock`` is the wall time, ms since 1970."""
     limits = Limits(disjuncts=settings.max_disjuncts)
-    engine_limits = EngineLimits(settings.max_streams, settings.max_ids_per_record, settings.max_queries)
+    engine_limits = EngineLimits(
+        settings.max_streams, settings.max_ids_per_record, settings.max_queries, settings.trace_events
+    )
     make_index = index_factory(read_overrides(settings.index))
     return Worker(
         log,

@@ -59,6 +59,12 @@ class Service:
     async def remove_stream(self, source: str, stream_id: str) -> bool:
         return await _result(self.runtime.remove_stream(source, stream_id))
 
+    def check_limit(self, limit: int) -> None:
+        """Raises Refusal where somebody asks for more at once than ``max_page`` items."""
+        if limit > self.settings.max_page:
+            detail = f"is more than max_page, {self.settings.max_page}; ask for less and go on with after"
+            raise Refusal(Reason.LIMIT, "limit", detail)
+
     async def source(self, name: str) -> Source:
         """A source by name. Raises Refusal (unknown_source)."""
         source = await self.ask(lambda engine: engine.catalog.sources.get(name))

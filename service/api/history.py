@@ -86,7 +86,7 @@ async def get_history(asked: Annotated[Asked, Query()], service: LiveService) ->
 
 
 def _entry(command: int, body: Any, before: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
-    """One command as people read it. ``before`` has the last body of each thing on the page; it is moved on."""
+    """One command as people read it. ``before`` has the last body of each thing on the page, moved on."""
     body = body if isinstance(body, dict) else {}
     op = body.get("op")
     kind = "source" if op == "source" else "query"

@@ -42,10 +42,11 @@ def apply_in_time(
     *,
     max_streams: int,
     max_ids: int,
+    commands: int,
 ) -> list[EventEffects | CommandEffects]:
     """What a batch of events and the time that it lets pass do, in order."""
     effects: list[EventEffects | CommandEffects] = []
-    limits = {"max_streams": max_streams, "max_ids": max_ids}
+    limits = {"max_streams": max_streams, "max_ids": max_ids, "commands": commands}
     clock = table.time.move(batch.ts, batch.timed, batch.log_ts)
     shortest = min(queries.rules.shortest_wait, queries.source.stream_ttl or NEVER)
     # What is remembered of a stream ends with it: nothing of its next life may lie in the same part.

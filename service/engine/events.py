@@ -51,9 +51,10 @@ def apply_events(
     *,
     max_streams: int,
     max_ids: int,
+    commands: int,
 ) -> EventEffects:
     """Moves the streams of one partition by one batch, during which nothing falls due. ``clock int64[n]`` is
-    the partition's time at each row. O(n stab + hits)."""
+    the partition's time at each row; ``commands``: the offset that the catalog is at. O(n stab + hits)."""
     batch, rows, refused, clock = _admit(table, batch, max_streams, clock)
     n = len(rows)
     points = np.empty((2 * n, len(queries.attributes)))
@@ -75,6 +76,7 @@ def apply_events(
     changed = changed_pairs(table, queries, walked, hits)
     ts = np.where(batch.timed, batch.ts, batch.log_ts)
     borders = number_borders(table, queries, walked, changed, ts, max_ids)
+    table.trace.record(batch, rows, verdict, points[:n], commands=commands)
     removes = np.flatnonzero(verdict == kernels.REMOVES)
     points[removes] = points[before[removes]]
 
@@ -87,6 +89,7 @@ def apply_events(
     rejected = np.flatnonzero(verdict == kernels.REJECTED).tolist()
     refused += [_refused(batch, i, Reason.LATE, "older than the last event of its stream") for i in rejected]
     matched = (hits.rows < n) & ((queries.kinds[hits.slots] & _MATCH) != 0)
+    queries.mark_fired(hits.slots[matched], changed.slots)
     return EventEffects(
         task=task,
         batch=batch,

@@ -13,30 +13,22 @@ is crossed, however many hold the point. Two more indexes are empty unless queri
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from service.engine.boxes import Boxes, boxes_of
 from service.engine.categories import Dictionary
 from service.engine.rules import Rules
 from service.index.default.mixed import DefaultIndex
 from service.index.protocol import Bounds, BoxIndex, Hits, Points, Slots
-from service.model import AttributeType, Interval, Kind, Query, Region, Source
+from service.model import AttributeType, Kind, Query, Region, Source
 
 KIND_BIT: Mapping[Kind, int] = {Kind.MATCH: 1, Kind.ENTER: 2, Kind.LEAVE: 4, Kind.CROSS: 8}
 
 IndexFactory = Callable[[Source], BoxIndex]
 """Makes an empty index for the queries of a source."""
-
-
-class Boxes(NamedTuple):
-    """``[lo[i], hi[i])`` belongs to the number ``owners[i]``."""
-
-    owners: Slots
-    lo: Bounds
-    hi: Bounds
 
 
 class QuerySet:
@@ -56,27 +48,16 @@ class QuerySet:
         self.queries: list[Query | None] = []
         self.kinds: NDArray[np.uint8] = np.zeros(16, dtype=np.uint8)
         self.selects: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
+        #: by slot: whether it matched, or, of one without matches, a border was crossed, since it was indexed
+        self.fired: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
         self.projections: list[tuple[str, ...]] = []
         self._free: list[int] = []
         self._given_up: list[int] = []
 
     def boxes(self, region: Region) -> tuple[Bounds, Bounds]:
         """A region as boxes over the source's attributes, ``float64[n, d]`` twice; free: -inf..inf."""
-        rows: list[tuple[Interval, ...]] = []
-        free = [Interval(-np.inf, np.inf)]
-        for conjunct in region.conjuncts:
-            axes: list[Sequence[Interval]] = []
-            for name in self.attributes:
-                bound = conjunct.get(name)
-                if bound is None:
-                    axes.append(free)
-                elif isinstance(bound, Interval):
-                    axes.append([bound])
-                else:
-                    axes.append(self.dictionaries[name].intervals(bound))
-            rows.extend(product(*axes))
-        flat = np.array(rows, dtype=np.float64).reshape(len(rows), len(self.attributes), 2)
-        return np.ascontiguousarray(flat[:, :, 0]), np.ascontiguousarray(flat[:, :, 1])
+        _, lo, hi = boxes_of([(0, region)], self.attributes, self.dictionaries)
+        return lo, hi
 
     def boxes_of(self, numbered: Iterable[tuple[int, Query | None]]) -> Boxes:
         """The boxes of some queries under their numbers; those that are None or disabled have none."""
@@ -84,15 +65,8 @@ class QuerySet:
 
     def boxes_in(self, numbered: Iterable[tuple[int, Region | None]]) -> Boxes:
         """The boxes of some regions under their numbers; None has none."""
-        dims = len(self.attributes)
-        owners, lows, highs = [np.empty(0, np.int32)], [np.empty((0, dims))], [np.empty((0, dims))]
-        for number, region in numbered:
-            if region is not None:
-                lo, hi = self.boxes(region)
-                owners.append(np.full(len(lo), number, dtype=np.int32))
-                lows.append(lo)
-                highs.append(hi)
-        return Boxes(np.concatenate(owners), np.concatenate(lows), np.concatenate(highs))
+        regions = ((number, region) for number, region in numbered if region is not None)
+        return boxes_of(regions, self.attributes, self.dictionaries)
 
     def put(self, queries: Sequence[Query]) -> Slots:
         """Registers or replaces queries (each id once) and returns their slots. One index update for all."""
@@ -108,6 +82,7 @@ class QuerySet:
             self.projections[slot] = query.select
             self.selects[slot] = bool(query.select)
         self._move(moves)
+        self.fired[[slot for slot, old, new in moves if old != new]] = False
         return np.array(slots, dtype=np.int32)
 
     def drop(self, ids: Sequence[str]) -> Slots:
@@ -136,6 +111,12 @@ class QuerySet:
         if grown:
             self._new_indexes()
             self._move([(slot, _NOWHERE, _places(query)) for slot, query in enumerate(self.queries)])
+
+    def mark_fired(self, matched: Slots, crossed: Slots) -> None:
+        """Marks what a batch of events did: a slot a match, and a slot a border that a stream crossed, of
+        which those of queries without matches count. O(n)."""
+        self.fired[matched] = True
+        self.fired[crossed[(self.kinds[crossed] & KIND_BIT[Kind.MATCH]) == 0]] = True
 
     def ids(self, slots: Slots) -> list[str]:
         names = self.names
@@ -192,6 +173,7 @@ class QuerySet:
                 self.kinds = np.concatenate([self.kinds, np.zeros_like(self.kinds)])
                 self.rules.grow()
                 self.selects = np.concatenate([self.selects, np.zeros_like(self.selects)])
+                self.fired = np.concatenate([self.fired, np.zeros_like(self.fired)])
         self.slot_of[id] = slot
         return slot
 

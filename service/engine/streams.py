@@ -6,7 +6,8 @@ across restarts, because the state log saves the table page by page (``state``).
 Invariants: ``point[row]`` is the value that decides membership (NaN for no stream, -inf for a missing
 attribute); ``carried[row]`` is the last known value of each attribute (used by ``missing: carry`` only);
 ``seq[row]`` is the number of the last border record of this life; ``seen[row]`` is the partition's time when
-its last event was accepted; ``memory`` has what is remembered of pairs with queries.
+its last event was accepted; ``memory`` has what is remembered of pairs with queries. ``trace`` is for people
+only: nothing that is written depends on it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from service.engine.kernels import NO_TIME, UNTOUCHED
 from service.engine.lastvalues import LastValues
 from service.engine.memory import PairMemory
+from service.engine.trace import Trace
 from service.index.protocol import Bounds, Hits, Points, Rows, Slots
 from service.model import MISSING
 
@@ -80,6 +82,7 @@ class StreamTable:
 
     def __init__(self, dims: int) -> None:
         self.time = PartitionTime()
+        self.trace = Trace(dims, 0)
         self.row_of: dict[str, int] = {}
         self.names: list[str] = []
         self.memory = PairMemory()
@@ -140,6 +143,7 @@ class StreamTable:
 
     def recycle(self) -> None:
         """Frees the rows given up since the last call: what names them has been written."""
+        self.trace.forget(self._given_up)
         for row in self._given_up:
             self.names[row] = ""
         self._free.extend(reversed(self._given_up))
@@ -182,6 +186,7 @@ class StreamTable:
                     new[:, column] = old[:, place]
             setattr(self, name, new)
         self.point[~self.known] = np.nan
+        self.trace.reshape(kept)
         self._last_values.forget()
         self.touch(self.living())
 

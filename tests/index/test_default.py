@@ -162,6 +162,10 @@ def test_levels_are_few_and_answers_are_brute_force_whatever_comes(aside: bool) 
             assert same(index.borders(points, after), brute.borders(points, after))
             index.check()
     assert len(index) == len(brute)
+    for slot in range(count):
+        held = index.holding(slot)
+        assert [boxes for _, boxes in held] == ([1] if brute_has(brute, slot) else [])
+        assert all(view in index.views() for view, _ in held)
     assert 2 <= most <= 12
 
 
@@ -210,6 +214,20 @@ def test_versions_that_are_used_up_begin_again(monkeypatch: pytest.MonkeyPatch) 
     for gone in range(9):
         index.remove(slots(gone))
         assert pairs(index.stab(np.array([[0.5]]))) == [(0, slot) for slot in range(gone + 1, 12)]
+
+
+def test_all_boxes_of_a_slot_are_found_in_their_parts() -> None:
+    for delta in (0, 10):
+        index = DefaultIndex(2, delta=delta)
+        ends = [[0.0, 0.0], [2.0, -np.inf], [-np.inf, -np.inf]], [[1.0, 1.0], [3.0, np.inf], [np.inf, np.inf]]
+        lo, hi = map(np.array, ends)
+        index.insert(np.array([4, 4, 7], np.int32), lo, hi)
+        assert sum(boxes for _, boxes in index.holding(4)) == 2
+        assert [(view.structure, boxes) for view, boxes in index.holding(7)] == [
+            ("delta" if delta else "free", 1)
+        ]
+        index.remove(np.array([4], np.int32))
+        assert index.holding(4) == index.holding(5) == []
 
 
 def test_a_slot_that_is_everywhere_is_no_border_of_its_other_boxes() -> None:

@@ -86,6 +86,18 @@ class Level:
                 view = self.views[number]
                 self.views[number] = view._replace(removed=view.removed + count)
 
+    def holding(self, slot: int, version: int) -> list[tuple[PartView, int]]:
+        """The parts with boxes of a slot that live at a version, and how many of them. O(log n) a part."""
+        found: list[tuple[PartView, int]] = []
+        for part, by_slot, view in zip(self.parts, self._by_slot, self.views, strict=True):
+            first, last = (
+                int(np.searchsorted(part.slots, slot, side, sorter=by_slot)) for side in ("left", "right")
+            )
+            count = int(np.count_nonzero(part.removed_at[by_slot[first:last]] > version))
+            if count:
+                found.append((view, count))
+        return found
+
     def removed_since(self, version: int) -> Slots:
         """The slots removed after a version. O(n)."""
         gone = [part.slots[(part.removed_at > version) & (part.removed_at < NEVER)] for part in self.parts]

@@ -283,20 +283,18 @@ class DefaultIndex:
         """What the index is made of, largest level first, the delta last; for people. O(parts)."""
         _, delta, free, levels = self._snapshot
         views = [view for level in levels for view in level.views]
-        if len(free):
-            views.append(PartView("free", "no constraint", (), len(free), 0, free.nbytes, 0.0))
-        removed = delta.size - len(living(delta))
-        shape = Shape(delta.size, self.dims, 0.0)
-        waiting = PartView(
-            "delta",
-            "not filed yet",
-            tuple(range(self.dims)),
-            delta.size,
-            removed,
-            delta.nbytes,
-            scan_ns(shape),
-        )
-        return [*views, waiting]
+        return [*views, *([_free_view(free)] if len(free) else []), _delta_view(delta, self.dims)]
+
+    def holding(self, slot: int) -> list[tuple[PartView, int]]:
+        """The parts, as in ``views``, that hold boxes of a slot, and how many; for people. O(delta)."""
+        snapshot = self._snapshot
+        found = [part for level in snapshot.levels for part in level.holding(slot, snapshot.version)]
+        if (snapshot.free == slot).any():
+            found.append((_free_view(snapshot.free), 1))
+        waiting = int(np.count_nonzero(snapshot.delta.slots[: snapshot.delta.size] == slot))
+        if waiting:
+            found.append((_delta_view(snapshot.delta, self.dims), waiting))
+        return found
 
     def check(self) -> None:
         version, delta, free, levels = self._snapshot
@@ -312,6 +310,17 @@ class DefaultIndex:
 
 
 _NOTHING = BoxStore(0).boxes
+
+
+def _free_view(free: Slots) -> PartView:
+    return PartView("free", "no constraint", (), len(free), 0, free.nbytes, 0.0)
+
+
+def _delta_view(delta: Boxes, dims: int) -> PartView:
+    removed = delta.size - len(living(delta))
+    predicted = scan_ns(Shape(delta.size, dims, 0.0))
+    reason = "not filed yet"
+    return PartView("delta", reason, tuple(range(dims)), delta.size, removed, delta.nbytes, predicted)
 
 
 def _parted(slots: Slots, lo: Bounds, hi: Bounds) -> tuple[Sparse, Slots]:
