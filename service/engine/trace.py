@@ -125,22 +125,26 @@ class Trace:
         n = len(rows)
         if n and self.first_offset is None:
             self.first_offset, self.first_seen_ms = int(batch.offsets[0]), int(batch.log_ts[0])
-        kept = slice(max(0, n - self.capacity), n)
-        places = np.arange(self.count + kept.start, self.count + n)
+        kept = min(n, self.capacity)
+        place = (self.count + n - kept) % self.capacity if self.capacity else 0
         self.count += n
-        if self.capacity == 0:
-            return
-        places %= self.capacity
-        self._stream[places] = rows[kept]
-        self._offsets[places] = batch.offsets[kept]
-        self._items[places] = batch.items[kept]
-        self._ts[places] = batch.ts[kept]
-        self._timed[places] = batch.timed[kept]
-        self._commands[places] = commands
-        self._verdict[places] = verdict[kept]
-        rejected = verdict[kept] == kernels.REJECTED
-        self._points[places] = np.where(rejected[:, None], batch.values[kept], points[kept])
-        self._given[places] = batch.values[kept] != MISSING
+        first = n - kept
+        while first < n:  # at most twice: the ring's end may lie between
+            last = min(n, first + self.capacity - place)
+            here, there = slice(place, place + last - first), slice(first, last)
+            self._stream[here] = rows[there]
+            self._offsets[here] = batch.offsets[there]
+            self._items[here] = batch.items[there]
+            self._ts[here] = batch.ts[there]
+            self._timed[here] = batch.timed[there]
+            self._commands[here] = commands
+            self._verdict[here] = verdict[there]
+            self._points[here] = points[there]
+            np.not_equal(batch.values[there], MISSING, out=self._given[here])
+            rejected = np.flatnonzero(verdict[there] == kernels.REJECTED)
+            if len(rejected):
+                self._points[place + rejected] = batch.values[first + rejected]
+            first, place = last, 0
 
     def forget(self, rows: Sequence[int]) -> None:
         """These rows of the stream table are to be other streams'. O(capacity)."""
