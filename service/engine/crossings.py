@@ -56,7 +56,7 @@ def changed_pairs(table: StreamTable, queries: QuerySet, walked: Walked, hits: H
     that match. O(hits + borders)."""
     where = _where_borders(queries, walked, hits)
     jumped = _jumped(queries, walked)
-    keep = _index_borders(queries.keeping, walked) if len(queries.keeping) else None
+    keep = _keep_borders(table, queries, walked, where) if len(queries.keeping) else None
     remembers = queries.rules.remembers
     plain, hops = ~remembers[where.slots], ~remembers[jumped.slots]
     sides = np.where(where.entered[plain], ENTER, LEAVE).astype(np.uint8)
@@ -89,16 +89,28 @@ def _where_borders(queries: QuerySet, walked: Walked, hits: Hits) -> Borders:
     crossed = _differences(hits, len(walked.points), walked.before, walked.here)
     if not len(queries.quiet):
         return crossed
-    quiet = _index_borders(queries.quiet, walked)
+    quiet = _index_borders(queries.quiet, walked.points, walked.before, walked.here)
     rows, slots, entered = (np.concatenate(columns) for columns in zip(crossed, quiet, strict=True))
     order = np.lexsort((slots, rows))
     return Borders(rows[order], slots[order], entered[order])
 
 
-def _index_borders(index: BoxIndex, walked: Walked) -> Borders:
-    nowhere = np.full((1, walked.points.shape[1]), np.nan)
-    known = np.concatenate([walked.points, nowhere])  # row NOWHERE, -1, is the last
-    return index.borders(known[walked.before], known[walked.here])
+def _keep_borders(table: StreamTable, queries: QuerySet, walked: Walked, where: Borders) -> Borders | None:
+    """The borders of ``keep`` regions that may matter: of streams that have memory, or begin to have it here.
+    None if there are none such, so that queries without ``keep`` pay nothing."""
+    streams = walked.rows
+    begins = streams[where.rows[queries.rules.keeps[where.slots]]]
+    rows = np.flatnonzero(table.memory.among(streams) | np.isin(streams, begins)).astype(np.int32)
+    if not len(rows):
+        return None
+    crossed = _index_borders(queries.keeping, walked.points, walked.before[rows], walked.here[rows])
+    return crossed._replace(rows=rows[crossed.rows])
+
+
+def _index_borders(index: BoxIndex, points: Points, before: Rows, here: Rows) -> Borders:
+    nowhere = np.full((1, points.shape[1]), np.nan)
+    known = np.concatenate([points, nowhere])  # row NOWHERE, -1, is the last
+    return index.borders(known[before], known[here])
 
 
 def _differences(hits: Hits, used: int, before: Rows, here: Rows) -> Borders:
@@ -152,9 +164,11 @@ def _facts(queries: QuerySet, where: Borders, keep: Borders | None, jumped: Hits
 
 
 def _looked_up(keys: NDArray[np.int64], known: NDArray[np.int64], values: Flags) -> tuple[Flags, Flags]:
-    """Which keys are known, and their values (False for the others). ``known`` ascends."""
+    """Which keys are known, and their values (False for the others)."""
     if not len(known):
         return np.zeros(len(keys), np.bool_), np.zeros(len(keys), np.bool_)
+    order = np.argsort(known)
+    known, values = known[order], values[order]
     place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
     found = known[place] == keys
     return found, found & values[place]

@@ -19,6 +19,7 @@ from service.engine.effects import (
     CROSS,
     ENTER,
     LEAVE,
+    NO_RECORDS,
     Batch,
     BorderRecords,
     EventEffects,
@@ -152,7 +153,10 @@ def number_borders(
     """What is told of the pairs that changed, as numbered records in order of the rows; ``ts`` is by row."""
     rows = walked.rows
     told = np.flatnonzero((queries.kinds[changed.slots] & _BIT_OF_SIDE[changed.sides]) != 0)
-    told = told[np.lexsort((changed.slots[told], changed.sides[told], changed.pairs[told]))]
+    if len(told):
+        told = told[np.lexsort((changed.slots[told], changed.sides[told], changed.pairs[told]))]
+    elif not (walked.verdict == kernels.REMOVES).any():
+        return NO_RECORDS  # most single events: nothing is crossed
     pairs, slots, sides = changed.pairs[told], changed.slots[told], changed.sides[told]
     ids_of_row = np.bincount(pairs, minlength=len(rows))
     records_of_row = -(-ids_of_row // max_ids)

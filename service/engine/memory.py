@@ -57,6 +57,12 @@ class PairMemory:
         """The entries of a stream by slot; not to be changed."""
         return self._by_row.get(row, {})
 
+    def among(self, rows: Rows) -> NDArray[np.bool_]:
+        """Which of some streams have memory, ``bool[n]``."""
+        if not self._by_row:
+            return np.zeros(len(rows), dtype=np.bool_)
+        return np.fromiter((row in self._by_row for row in rows.tolist()), dtype=np.bool_, count=len(rows))
+
     def rows_of(self, slot: int) -> Iterable[int]:
         """The streams that have memory of a query."""
         return self._rows_of.get(slot, ())
