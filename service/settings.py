@@ -72,7 +72,7 @@ class Settings(BaseSettings):
     max_disjuncts: Count = Field(1_000, description="boxes that one query may come to")
     index: str = Field(
         "auto",
-        description="how queries are indexed: auto, or scan; of one source NAME=...; of those of its"
+        description="how queries are indexed: auto, or scan, bitmaps; of one source NAME=...; of those of its"
         " queries that constrain just these attributes NAME:X+Y=...; several by comma",
     )
 

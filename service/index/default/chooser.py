@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from service.index.default.bitmaps import Bitmaps
 from service.index.default.kd import MOST_DIMS, Kd
 from service.index.default.part import Part, Sparse, dense, taken
 from service.index.default.scan_part import ScanPart
@@ -83,10 +84,17 @@ def kd_ns(shape: Shape) -> float:
     return 120 + 16 * shape.hits * math.pow(7, max(0.0, shape.attributes - 2))
 
 
+def bitmaps_ns(shape: Shape) -> float:
+    """The tiles whose hulls are around the point, and the boxes that their bits leave."""
+    per_box = 0.25 if shape.attributes <= 1 else 0.004
+    return 100 + per_box * shape.boxes + 25 * shape.hits * (1 + max(0.0, shape.attributes - 2) / 4)
+
+
 STRUCTURES: Mapping[str, Structure] = {
     "scan": Structure(ScanPart.of, lambda attributes: True, True, scan_ns),
     "windows": Structure(Windows.of, lambda attributes: attributes == 1, False, windows_ns),
     "kd": Structure(Kd.of, lambda attributes: 2 <= attributes <= MOST_DIMS, False, kd_ns),
+    "bitmaps": Structure(Bitmaps.of, lambda attributes: True, True, bitmaps_ns),
 }
 
 
