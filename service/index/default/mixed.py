@@ -286,7 +286,7 @@ class DefaultIndex:
         if len(free):
             views.append(PartView("free", "no constraint", (), len(free), 0, free.nbytes, 0.0))
         removed = delta.size - len(living(delta))
-        shape = Shape(delta.size, self.dims, 0.0)
+        shape = Shape(delta.size, self.dims, self.dims, self.dims, 0.0, 0.0)
         waiting = PartView(
             "delta",
             "not filed yet",
