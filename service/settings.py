@@ -82,7 +82,7 @@ class Settings(BaseSettings):
     )
     index: str = Field(
         "auto",
-        description="how queries are indexed: auto, or scan; of one source NAME=...; of those of its"
+        description="how queries are indexed: auto, or scan, bitmaps; of one source NAME=...; of those of its"
         " queries that constrain just these attributes NAME:X+Y=...; several by comma",
     )
 

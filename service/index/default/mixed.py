@@ -318,7 +318,7 @@ def _free_view(free: Slots) -> PartView:
 
 def _delta_view(delta: Boxes, dims: int) -> PartView:
     removed = delta.size - len(living(delta))
-    predicted = scan_ns(Shape(delta.size, dims, 0.0))
+    predicted = scan_ns(Shape(delta.size, dims, dims, dims, 0.0, 0.0))
     reason = "not filed yet"
     return PartView("delta", reason, tuple(range(dims)), delta.size, removed, delta.nbytes, predicted)
 
