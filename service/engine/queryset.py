@@ -23,7 +23,7 @@ from service.engine.categories import Dictionary
 from service.engine.rules import Rules
 from service.index.default.mixed import DefaultIndex
 from service.index.protocol import Bounds, BoxIndex, Hits, Points, Slots
-from service.model import AttributeType, Interval, Kind, Query, Region, Source
+from service.model import AttributeType, Interval, Kind, Query, Region, Source, Texts
 
 KIND_BIT: Mapping[Kind, int] = {Kind.MATCH: 1, Kind.ENTER: 2, Kind.LEAVE: 4, Kind.CROSS: 8}
 
@@ -68,15 +68,14 @@ class QuerySet:
             axes: list[Sequence[Interval]] = []
             for name in self.attributes:
                 bound = conjunct.get(name)
-                if bound is None:
-                    axes.append(free)
-                elif isinstance(bound, Interval):
-                    axes.append([bound])
-                else:
-                    axes.append(self.dictionaries[name].intervals(bound))
+                axes.append(free if bound is None else self.intervals(name, bound))
             rows.extend(product(*axes))
         flat = np.array(rows, dtype=np.float64).reshape(len(rows), len(self.attributes), 2)
         return np.ascontiguousarray(flat[:, :, 0]), np.ascontiguousarray(flat[:, :, 1])
+
+    def intervals(self, name: str, bound: Interval | Texts) -> list[Interval]:
+        """What a bound allows of the axis of an attribute, ascending."""
+        return [bound] if isinstance(bound, Interval) else self.dictionaries[name].intervals(bound)
 
     def boxes_of(self, numbered: Iterable[tuple[int, Query | None]]) -> Boxes:
         """The boxes of some queries under their numbers; those that are None or disabled have none."""
