@@ -100,6 +100,7 @@ def _end_waits(task: Task, table: StreamTable, queries: QuerySet, up_to: int) ->
             continue
         if state != WAITING:
             table.memory.set(row, slot, (state, since, 0))  # a cooldown is over
+            table.touch(np.array([row], dtype=np.int32))
             continue
         silent_for = due - int(table.seen[row])
         if silent_for > ttl or silent_for >= stale_after:
