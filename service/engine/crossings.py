@@ -24,6 +24,7 @@ from service.engine.rules import Flags, Times
 from service.engine.streams import StreamTable, occurrences
 from service.index.default.segment import meets
 from service.index.protocol import Borders, BoxIndex, Hits, Points, Rows, Slots
+from service.model import Conjunct, Interval, Texts
 
 
 class Walked(NamedTuple):
@@ -35,6 +36,7 @@ class Walked(NamedTuple):
     verdict: NDArray[np.uint8]
     before: Rows
     first: Flags
+    silent: Flags
 
     @property
     def here(self) -> Rows:
@@ -58,30 +60,30 @@ def changed_pairs(table: StreamTable, queries: QuerySet, walked: Walked, hits: H
     jumped = _jumped(queries, walked)
     keep = _keep_borders(table, queries, walked, where) if len(queries.keeping) else None
     remembers = queries.rules.remembers
+    woken = _woken(table, walked)
     plain, hops = ~remembers[where.slots], ~remembers[jumped.slots]
     sides = np.where(where.entered[plain], ENTER, LEAVE).astype(np.uint8)
     parts = [
         ChangedPairs(where.rows[plain], where.slots[plain], sides),
         ChangedPairs(jumped.rows[hops], jumped.slots[hops], np.full(int(hops.sum()), CROSS, dtype=np.uint8)),
     ]
-    if keep is not None or not (plain.all() and hops.all()):
-        facts = _facts(queries, where, keep, Hits(jumped.rows[~hops], jumped.slots[~hops]))
+    if keep is not None or len(woken.rows) or not (plain.all() and hops.all()):
+        facts = _facts(queries, where, keep, Hits(jumped.rows[~hops], jumped.slots[~hops]), woken)
         parts.append(_settle_in_waves(table, queries, walked, facts))
     return ChangedPairs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-def restart_waits(table: StreamTable, queries: QuerySet, rows: Rows, clock: Times) -> None:
-    """Waits of streams that had been silent for too long begin anew with the event that broke the silence,
-    at ``clock``."""
-    if not len(rows) or not len(table.memory):
-        return
-    for row, now in zip(rows.tolist(), clock.tolist(), strict=True):
-        waits = [slot for slot, entry in table.memory.of_row(row).items() if entry[0] == WAITING]
-        slots = np.array(waits, dtype=np.int32)
-        streams = np.full(len(waits), row, dtype=np.int32)
-        before = table.memory.get(streams, slots)
-        after = before._replace(since=np.full(len(waits), now, dtype=np.int64))
-        table.memory.put(streams, slots, before, after, queries.rules.of(slots))
+def _woken(table: StreamTable, walked: Walked) -> Hits:
+    """The waits that begin anew because an event broke too long a silence, by (row of the batch, slot). Such a
+    row is the first of its stream in the batch, so what is remembered is as it was before the batch."""
+    woken = [
+        (place, slot)
+        for place in (np.flatnonzero(walked.silent).tolist() if len(table.memory) else ())
+        for slot, entry in sorted(table.memory.of_row(int(walked.rows[place])).items())
+        if entry[0] == WAITING
+    ]
+    pairs = np.array(woken, dtype=np.int32).reshape(-1, 2)
+    return Hits(pairs[:, 0], pairs[:, 1])
 
 
 def _where_borders(queries: QuerySet, walked: Walked, hits: Hits) -> Borders:
@@ -139,24 +141,26 @@ class _Facts(NamedTuple):
     jumps: Flags
 
 
-def _facts(queries: QuerySet, where: Borders, keep: Borders | None, jumped: Hits) -> _Facts:
+def _facts(queries: QuerySet, where: Borders, keep: Borders | None, jumped: Hits, woken: Hits) -> _Facts:
     width = max(len(queries.names), 1)
     chosen = np.flatnonzero(queries.rules.remembers[where.slots])
     keys_of_where = where.rows[chosen].astype(np.int64) * width + where.slots[chosen]
     keys_of_jumps = jumped.rows.astype(np.int64) * width + jumped.slots
+    keys_of_woken = woken.rows.astype(np.int64) * width + woken.slots
     keys_of_keep, kept = np.empty(0, np.int64), np.empty(0, np.bool_)
     if keep is not None:
         keys_of_keep, kept = keep.rows.astype(np.int64) * width + keep.slots, keep.entered
-    keys = np.unique(np.concatenate([keys_of_where, keys_of_keep, keys_of_jumps]))
+    keys = np.unique(np.concatenate([keys_of_where, keys_of_keep, keys_of_jumps, keys_of_woken]))
     slots = (keys % width).astype(np.int32)
     by_where, in_where = _looked_up(keys, keys_of_where, where.entered[chosen])
     by_keep, in_keep = _looked_up(keys, keys_of_keep, kept)
     keeps = queries.rules.keeps[slots]
+    inside = np.isin(keys, keys_of_woken) & ~by_where  # who waits is inside
     return _Facts(
         pairs=(keys // width).astype(np.int32),
         slots=slots,
-        inside0=by_where & ~in_where,
-        inside1=in_where,
+        inside0=inside | (by_where & ~in_where),
+        inside1=inside | in_where,
         # Who crosses neither border stays what it is: a member is held.
         held1=np.where(by_keep, in_keep, np.where(by_where, in_where | keeps, True)),
         jumps=np.isin(keys, keys_of_jumps),
@@ -196,7 +200,7 @@ def _settle_in_waves(table: StreamTable, queries: QuerySet, walked: Walked, fact
                 watched1=lives,
                 rule1=rule,
                 begins=walked.first[pairs],
-                restarts=walked.first[pairs],
+                restarts=walked.first[pairs] | walked.silent[pairs],
                 remains=lives,
                 now=walked.clock[pairs],
             )
@@ -216,27 +220,44 @@ def _jumped(queries: QuerySet, walked: Walked) -> Hits:
         return Hits(np.empty(0, np.int32), np.empty(0, np.int32))
     moved = np.flatnonzero((walked.verdict == kernels.MOVES) & (walked.before >= 0)).astype(np.int32)
     begin, end = walked.points[walked.before[moved]], walked.points[moved]
-    rows, slots = queries.crossing.met(begin, end)
-    if queries.dictionaries:
-        met = [
-            _meets(queries, slot, begin[row], end[row])
+    if not queries.dictionaries:
+        rows, slots = queries.crossing.met(begin, end)
+        return Hits(moved[rows], slots)
+    # Categories have no between: the segment is asked for as if they stayed, and each box is judged then.
+    category = np.array([name in queries.dictionaries for name in queries.attributes])
+    rows, slots = queries.crossing.met(begin, np.where(category, begin, end), box_by_box=True)
+    kept = np.array(
+        [
+            _jumps(queries, slot, begin[row], end[row])
             for row, slot in zip(rows.tolist(), slots.tolist(), strict=True)
-        ]
-        kept = np.array(met, dtype=np.bool_)
-        rows, slots = rows[kept], slots[kept]
-    return Hits(moved[rows], slots)
+        ],
+        dtype=np.bool_,
+    )
+    return Hits(moved[rows[kept]], slots[kept])
 
 
-def _meets(queries: QuerySet, slot: int, begin: Points, end: Points) -> bool:
-    """The same for one pair where categories count: they have no between, but must hold at both ends."""
+def _jumps(queries: QuerySet, slot: int, begin: Points, end: Points) -> bool:
+    """Whether a stream jumps over one query whose source has categories: they must hold at both ends."""
     query = queries.queries[slot]
     assert query is not None
-    category = np.array([name in queries.dictionaries for name in queries.attributes])
-    for lo, hi in zip(*queries.boxes(query.region), strict=True):
-        holds = (lo <= begin) & (begin < hi) & (lo <= end) & (end < hi)
-        bounded = ~category & ((lo != -np.inf) | (hi != np.inf))
-        columns = (column[bounded] for column in (begin, end, lo, hi))
-        sides = np.stack(list(columns), axis=1)
-        if holds[category].all() and np.isfinite(sides[:, :2]).all() and meets(sides.tolist()):
-            return True
-    return False
+    place = {name: column for column, name in enumerate(queries.attributes)}
+
+    def holds(conjunct: Conjunct, point: Points) -> bool:
+        return all(
+            any(lo <= point[place[name]] < hi for lo, hi in queries.intervals(name, bound))
+            for name, bound in conjunct.items()
+        )
+
+    met = False
+    for conjunct in query.region.conjuncts:
+        if holds(conjunct, begin) or holds(conjunct, end):
+            return False
+        texts = {name: bound for name, bound in conjunct.items() if isinstance(bound, Texts)}
+        sides = [
+            (float(begin[place[name]]), float(end[place[name]]), *bound)
+            for name, bound in conjunct.items()
+            if isinstance(bound, Interval)
+        ]
+        present = all(np.isfinite(side[:2]).all() for side in sides)
+        met |= present and holds(texts, begin) and holds(texts, end) and meets(sides)
+    return met

@@ -6,7 +6,7 @@ wait or streams can expire; a batch and its events one by one give the same.
 
 A stream whose time to live ends first is removed first, and waits for nothing then; in the same millisecond
 its waits end first. A wait of a stream that has been silent for ``stale_after`` does not end: it begins anew
-with the next event (``crossings.restart_waits``).
+with the next event (``crossings``).
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ def apply_in_time(
     limits = {"max_streams": max_streams, "max_ids": max_ids, "commands": commands}
     clock = table.time.move(batch.ts, batch.timed, batch.log_ts)
     shortest = min(queries.rules.shortest_wait, queries.source.stream_ttl or NEVER)
+    if queries.rules.shortest_wait != NEVER:  # no wait may begin and a silence end in one part
+        shortest = min(shortest, queries.source.stale_after or NEVER)
     # What is remembered of a stream ends with it: nothing of its next life may lie in the same part.
     lives = np.append(np.flatnonzero(batch.removal) + 1 if queries.rules.store else [], len(clock)).astype(
         int
@@ -90,19 +92,25 @@ def _end_waits(task: Task, table: StreamTable, queries: QuerySet, up_to: int) ->
     ended: list[tuple[int, int, int, bool]] = []
     for due, row, slot in table.memory.ended(up_to, queries.rules):
         entry = table.memory.of_row(row).get(slot)
-        if entry is None or entry[0] != WAITING:
+        if entry is None:
             continue
-        one = np.array([slot], dtype=np.int32)
-        rule = queries.rules.of(one)
+        state, since, _ = entry
+        rule = queries.rules.of(np.array([slot], dtype=np.int32))
         memory = Memory(*(np.array([value]) for value in entry))
-        silent_for = due - int(table.seen[row])
-        if int(memory.due(rule)[0]) != due or silent_for > ttl or silent_for >= stale_after:
+        if int(memory.due(rule)[0]) != due:
             continue
-        after = (MEMBER, 0, entry[2] if rule.once[0] else 0)
-        table.memory.set(row, slot, after)
-        ended.append((due, row, slot, due > entry[1] + int(rule.dwell[0])))
+        if state != WAITING:
+            table.memory.set(row, slot, (state, since, 0))  # a cooldown is over
+            table.touch(np.array([row], dtype=np.int32))
+            continue
+        silent_for = due - int(table.seen[row])
+        if silent_for > ttl or silent_for >= stale_after:
+            continue
+        table.memory.set(row, slot, (MEMBER, 0, 0))
+        ended.append((due, row, slot, due > since + int(rule.dwell[0])))
     if not ended:
         return None
+    ended.sort(key=lambda one: (one[0], one[1], queries.names[one[2]]))
     dues, rows, slots, cooled = (np.array(column) for column in zip(*ended, strict=True))
     streams, owners = rows.astype(np.int32), slots.astype(np.int32)
     table.touch(streams)
@@ -143,6 +151,7 @@ def _expire(
         verdict=np.full(n, kernels.REMOVES, dtype=np.uint8),
         before=np.arange(n, 2 * n, dtype=np.int32),
         first=np.zeros(n, dtype=np.bool_),
+        silent=np.zeros(n, dtype=np.bool_),
     )
     changed = changed_pairs(table, queries, walked, queries.matching.stab(points))
     borders = number_borders(table, queries, walked, changed, due, max_ids)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.engine import kernels
-from service.engine.crossings import ChangedPairs, Walked, changed_pairs, restart_waits
+from service.engine.crossings import ChangedPairs, Walked, changed_pairs
 from service.engine.effects import (
     CROSS,
     ENTER,
@@ -71,9 +71,8 @@ def apply_events(
     )  # fmt: skip
     if n:
         table.oldest_seen = min(table.oldest_seen, int(clock[0]))
-    restart_waits(table, queries, rows[silent], clock[silent])
     hits = queries.matching.stab(points[:used])
-    walked = Walked(rows, clock, points[:used], verdict, before, first)
+    walked = Walked(rows, clock, points[:used], verdict, before, first, silent)
     changed = changed_pairs(table, queries, walked, hits)
     ts = np.where(batch.timed, batch.ts, batch.log_ts)
     borders = number_borders(table, queries, walked, changed, ts, max_ids)
@@ -81,10 +80,8 @@ def apply_events(
     removes = np.flatnonzero(verdict == kernels.REMOVES)
     points[removes] = points[before[removes]]
 
-    moved = (verdict == kernels.MOVES) | (verdict == kernels.REMOVES)
-    if source.stream_ttl or source.stale_after:
-        moved |= verdict == kernels.LATE  # it keeps its stream alive
-    touched = np.unique(rows[moved])
+    # A late event moves nothing, but its stream has been seen.
+    touched = np.unique(rows[np.isin(verdict, (kernels.MOVES, kernels.REMOVES, kernels.LATE))])
     table.touch(touched)
     table.give_up(touched[~table.known[touched]].tolist())
     rejected = np.flatnonzero(verdict == kernels.REJECTED).tolist()

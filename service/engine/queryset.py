@@ -18,12 +18,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from service.engine.boxes import Boxes, boxes_of
+from service.engine.boxes import Boxes, boxes_of, stretches
 from service.engine.categories import Dictionary
 from service.engine.rules import Rules
 from service.index.default.mixed import DefaultIndex
 from service.index.protocol import Bounds, BoxIndex, Hits, Points, Slots
-from service.model import AttributeType, Kind, Query, Region, Source
+from service.model import AttributeType, Interval, Kind, Query, Region, Source, Texts
 
 KIND_BIT: Mapping[Kind, int] = {Kind.MATCH: 1, Kind.ENTER: 2, Kind.LEAVE: 4, Kind.CROSS: 8}
 
@@ -58,6 +58,10 @@ class QuerySet:
         """A region as boxes over the source's attributes, ``float64[n, d]`` twice; free: -inf..inf."""
         _, lo, hi = boxes_of([(0, region)], self.attributes, self.dictionaries)
         return lo, hi
+
+    def intervals(self, name: str, bound: Interval | Texts) -> Sequence[Interval]:
+        """What a bound allows of the axis of an attribute, ascending."""
+        return stretches(bound, self.dictionaries.get(name))
 
     def boxes_of(self, numbered: Iterable[tuple[int, Query | None]]) -> Boxes:
         """The boxes of some queries under their numbers; those that are None or disabled have none."""

@@ -55,8 +55,9 @@ class PartitionTime:
         return max(self.reached, now_ms + (self.ahead or 0))
 
     def let_pass(self, now_ms: int) -> int:
-        """Moves on to the time at a wall time and returns it: nothing that came before waits to be read."""
-        if self.ahead is not None:
+        """Moves on to the time at a wall time and returns it: nothing that came before waits to be read. Before
+        the first event nothing is moved, since that may be of long ago."""
+        if self.reached != NO_TIME:
             self.reached = self.at(now_ms)
         return self.at(now_ms)
 
@@ -66,13 +67,12 @@ class PartitionTime:
         """Moves on by n events and returns the time at each, ``int64[n]``, rising."""
         if not len(ts):
             return ts
-        first_ahead = self.ahead
-        if first_ahead is None:
-            first_ahead = int((ts - log_ts)[np.argmax(timed)]) if timed.any() else 0
-        ahead = np.maximum.accumulate(np.where(timed, np.maximum(ts - log_ts, first_ahead), first_ahead))
-        clock: NDArray[np.int64] = np.maximum.accumulate(np.maximum(log_ts + ahead, self.reached))
-        if self.ahead is not None or timed.any():
-            self.ahead = int(ahead[-1])
+        known = NO_TIME if self.ahead is None else self.ahead
+        most = np.maximum.accumulate(np.maximum(np.where(timed, ts - log_ts, NO_TIME), known))
+        untimed = most == NO_TIME  # no ``ts`` so far
+        wall = log_ts + np.where(untimed, 0, most)
+        clock: NDArray[np.int64] = np.maximum.accumulate(np.maximum(wall, self.reached))
+        self.ahead = None if untimed[-1] else int(most[-1])
         self.reached = int(clock[-1])
         return clock
 

@@ -262,20 +262,21 @@ class DefaultIndex:
         numbers = moved.rows if rows is None else rows[moved.rows]
         return numbers.astype(np.int64) << 32 | moved.slots.astype(np.int64) << 1 | moved.entered
 
-    def met(self, before: Points, after: Points) -> Hits:
+    def met(self, before: Points, after: Points, *, box_by_box: bool = False) -> Hits:
         """The slots whose boxes the segment from ``before[row]`` to ``after[row]`` meets though neither end
-        is in one of them. An end with an infinite or missing attribute is on no segment of boxes that
-        constrain it. Exact. O(borders crossed)."""
+        is in one of them; ``box_by_box``: though that box has neither end, whatever the others have. An end
+        with an infinite or missing attribute is on no segment of boxes that constrain it. Exact. O(borders
+        crossed)."""
         require_one_shape(before, after)
         before, after = _whole(as_points(before, self.dims)), _whole(as_points(after, self.dims))
         version, delta, _, levels = self._snapshot
         pairs: set[tuple[int, int]] = set()
         for level in levels:
-            pairs |= _met(level, before, after, version)
+            pairs |= _met(level, before, after, version, box_by_box)
         waiting = living(delta)
         boxes, _ = _parted(delta.slots[waiting], delta.lo[waiting], delta.hi[waiting])
         if len(boxes):
-            pairs |= _met(Level(boxes, self.dims, self._choose), before, after, 0)
+            pairs |= _met(Level(boxes, self.dims, self._choose), before, after, 0, box_by_box)
         found = np.array(sorted(pairs), np.int32).reshape(-1, 2)
         return Hits(np.ascontiguousarray(found[:, 0]), np.ascontiguousarray(found[:, 1]))
 
@@ -384,7 +385,7 @@ def _as_borders(keys: Keys) -> Borders:
     )
 
 
-def _met(level: Level, before: Points, after: Points, version: int) -> set[tuple[int, int]]:
+def _met(level: Level, before: Points, after: Points, version: int, box_by_box: bool) -> set[tuple[int, int]]:
     """The (row, slot) of ``DefaultIndex.met`` in one level."""
     found: set[tuple[int, int]] = set()
     for part, lists in zip(level.parts, level.borders, strict=True):
@@ -405,7 +406,7 @@ def _met(level: Level, before: Points, after: Points, version: int) -> set[tuple
                 if not meets(zip(*(side.tolist() for side in sides), strict=True)):
                     continue
             found.add((row, int(boxes.slots[box])))
-    several = set(level.several.slots.tolist())
+    several = set() if box_by_box else set(level.several.slots.tolist())
     return {
         (row, slot)
         for row, slot in found
