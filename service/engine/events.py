@@ -167,30 +167,30 @@ def _borders(
 def _crossed(
     queries: QuerySet, points: Points, hits: Hits, used: int, before: Rows, verdict: NDArray[np.uint8]
 ) -> Borders:
-    """Who holds exactly one of where each row's stream was and where it is, by (row of the batch, slot)."""
+    """Who holds exactly one of where each row's stream was and where it is, by rising row of the batch."""
     here = np.where(
         verdict == kernels.MOVES, np.arange(len(before), dtype=np.int32), np.int32(kernels.NOWHERE)
     )
-    crossed = _differences(hits, used, before, here)
+    crossed = _differences(hits, used, before, here, queries.marks)
     if not len(queries.quiet):
         return crossed
     nowhere = np.full((1, points.shape[1]), np.nan)
     known = np.concatenate([points[:used], nowhere])  # row NOWHERE, -1, is the last
     quiet = queries.quiet.borders(known[before], known[here])
     rows, slots, entered = (np.concatenate(columns) for columns in zip(crossed, quiet, strict=True))
-    order = np.lexsort((slots, rows))
+    order = np.argsort(rows, kind="stable")
     return Borders(rows[order], slots[order], entered[order])
 
 
-def _differences(hits: Hits, used: int, before: Rows, here: Rows) -> Borders:
-    """The borders between the hits of two points a row (NOWHERE: of none)."""
+def _differences(hits: Hits, used: int, before: Rows, here: Rows, marks: NDArray[np.uint8]) -> Borders:
+    """The borders between the hits of two points a row (NOWHERE: of none), by rising row."""
     indptr = np.searchsorted(hits.rows, np.arange(used + 1, dtype=np.int32)).astype(np.int64)
     room = len(before) + 64
     while True:
         pairs = np.empty(room, dtype=np.int32)
         slots = np.empty(room, dtype=np.int32)
         entered = np.empty(room, dtype=np.bool_)
-        found = kernels.differences(indptr, hits.slots, before, here, pairs, slots, entered)
+        found = kernels.differences(indptr, hits.slots, before, here, marks, pairs, slots, entered)
         if found <= room:
             return Borders(pairs[:found], slots[:found], entered[:found])
         room = found

@@ -55,6 +55,7 @@ class QuerySet:
         self.remembers: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
         self.selects: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
         self._ignores: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
+        self.marks: NDArray[np.uint8] = np.zeros(16, dtype=np.uint8)  # scratch, zeros between uses
         self.projections: list[tuple[str, ...]] = []
         self._free: list[int] = []
         self._given_up: list[int] = []
@@ -148,13 +149,13 @@ class QuerySet:
         return len(self.matching) + len(self.quiet)
 
     def stab(self, points: Points) -> Hits:
-        """All (row, slot) of enabled queries around ``float64[m, d]`` points, sorted. For answers to people;
-        events ask the two indexes apart."""
+        """All (row, slot) of enabled queries around ``float64[m, d]`` points, by rising row. For answers to
+        people; events ask the two indexes apart."""
         rows, slots = (
             np.concatenate(columns)
             for columns in zip(self.matching.stab(points), self.quiet.stab(points), strict=True)
         )
-        order = np.lexsort((slots, rows))
+        order = np.argsort(rows, kind="stable")
         return Hits(rows[order], slots[order])
 
     def _new_indexes(self) -> tuple[BoxIndex, BoxIndex]:
@@ -193,6 +194,7 @@ class QuerySet:
             if slot >= len(self.kinds):
                 self.kinds = np.concatenate([self.kinds, np.zeros_like(self.kinds)])
                 self.remembers = np.concatenate([self.remembers, np.zeros_like(self.remembers)])
+                self.marks = np.zeros_like(self.kinds)
                 self.selects = np.concatenate([self.selects, np.zeros_like(self.selects)])
                 self._ignores = np.concatenate([self._ignores, np.zeros_like(self._ignores)])
         self.slot_of[id] = slot

@@ -55,6 +55,11 @@ class Level:
         self.views = [_viewed(part, choice, dims) for part, choice in zip(self.parts, choices, strict=True)]
 
     @property
+    def unique(self) -> bool:
+        """Whether no slot has more than one box here."""
+        return len(self.several.slots) == 0
+
+    @property
     def size(self) -> int:
         """Its boxes, removed ones too."""
         return sum(view.boxes for view in self.views)
@@ -100,7 +105,7 @@ class Level:
         """As ``Part.stab``, of all parts."""
         found = 0
         for part in self.parts:
-            found += part.stab(points, version, out[found:])
+            found += part.stab(points, version, out[found:] if found else out)
         return found
 
     def moved(
