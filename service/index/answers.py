@@ -1,8 +1,8 @@
 """From what a kernel finds to what an index answers: by row, unique, int32.
 
-A kernel reports a hit as the int64 *key* ``row << 32 | slot``, in any order and as often as it meets it. Where
-a slot may have several boxes, one sort and one pass drop the repeats; where none has, keys are dealt out to
-their rows, and mostly that is done already. So no structure has to care about either. Borders are the
+A kernel reports a hit as the int64 *key* ``row << 32 | slot``, in any order and as often as it meets it.
+Where a slot may have several boxes, one sort and one pass drop the repeats; where none has, keys are dealt
+out to their rows, and mostly they lie so already. So no structure has to care about either. Borders are the
 difference of two sorted answers.
 
 Not for: finding hits.
@@ -26,6 +26,7 @@ _LEAST_ROOM = 1024
 _MOST_SPARE = 1 << 17
 #: Below this many keys, what is saved by sorting less is spent on packing.
 _FEW = 512
+_FLOAT64 = np.dtype(np.float64)
 _LAST = np.iinfo(np.int64).max
 
 
@@ -61,24 +62,26 @@ class Collector:
 
     def _filled(self, keys: Keys, fill: Callable[[Keys], int], rows: int) -> tuple[Keys, int]:
         """The keys of ``fill`` in the room given, or in more, and how many there are."""
-        room = int(1.25 * rows * self.keys_a_row)
-        if len(keys) < room or len(keys) < _LEAST_ROOM:
-            keys = np.empty(max(room, _LEAST_ROOM), np.int64)
+        expected = self.keys_a_row
+        if len(keys) < 1.25 * rows * expected or len(keys) < _LEAST_ROOM:
+            keys = np.empty(max(int(1.25 * rows * expected), _LEAST_ROOM), np.int64)
         needed = fill(keys)
         if needed > len(keys):
             keys = np.empty(needed, np.int64)
             fill(keys)
-        self.keys_a_row = max(needed / max(rows, 1), self.keys_a_row / 2)
+        if rows:
+            a_row = needed / rows
+            self.keys_a_row = a_row if a_row > expected / 2 else expected / 2
         return keys, needed
 
 
 def as_points(points: Points, dims: int) -> Points:
     """The points as kernels take them, contiguous. TypeError unless float64, ValueError unless [m, dims]."""
-    if points.dtype != np.float64:
+    if points.dtype is not _FLOAT64 and points.dtype != _FLOAT64:
         raise TypeError(f"points must be float64, not {points.dtype}")
-    if points.ndim != 2 or points.shape[1] != dims:
+    if points.shape[1:] != (dims,):
         raise ValueError(f"points must have the shape (m, {dims}), not {points.shape}")
-    if points.flags.c_contiguous and points.flags.aligned:
+    if points.flags.carray:  # one look instead of three; what may only be read is sorted out behind
         return points
     return np.require(points, requirements=["C", "A"])
 

@@ -1,9 +1,9 @@
 """Arenas: all arrays of a structure in one buffer, so that a kernel takes them as one argument.
 
-Idea: to hand an array to a kernel costs as much as to look up a point, so a structure of a dozen arrays spends
-most of a single question on its arguments. In an arena they lie behind one another, each from a line of the
-cache on, behind a header of int64: for each array the byte where it begins and the byte where it ends. Being
-one large allocation it also gets large pages, where the system has them to give.
+Idea: to hand an array to a kernel costs as much as to look up a point, so a structure of a dozen arrays
+spends most of a single question on its arguments. In an arena they lie behind one another, each from a line
+of the cache on, behind a header of int64: for each array the byte where it begins and the byte where it ends.
+Being one large allocation, it also gets large pages where the system has them to give.
 
 Not for: arrays that grow.
 """
@@ -22,7 +22,7 @@ Arena = NDArray[np.uint8]
 
 
 def arena_of(arrays: Sequence[NDArray[Any]]) -> tuple[Arena, list[NDArray[Any]]]:
-    """An arena of copies of the arrays, and these copies, as views of it, in the shapes that they had. O(bytes)."""
+    """An arena of copies of the arrays, and these, views of it in the shapes that they had. O(bytes)."""
     header = np.zeros(2 * len(arrays), np.int64)
     end = _lines(header.nbytes)
     for number, array in enumerate(arrays):

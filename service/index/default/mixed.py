@@ -368,7 +368,7 @@ def _stabbed(snapshot: _Snapshot, points: Points, out: Keys) -> int:
         with np.errstate(over="ignore"):  # only without the JIT does rounding to float32 warn
             found = scan(near, lo, hi, slots, 0, size, points, out)
     for level in levels:
-        found += level.stab(points, version, out[found:])
+        found += level.stab(points, version, out[found:] if found else out)
     if len(free):
         rows = np.flatnonzero(~_nowhere(points)).astype(np.int64)
         keys = (rows[:, None] << 32 | free.astype(np.int64)).ravel()

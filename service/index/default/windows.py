@@ -137,9 +137,7 @@ def _filed(slots: Slots, attribute: int, lo: NDArray[np.float64], hi: NDArray[np
     windows = np.stack([first, begin], axis=1).astype(np.int32)
     grid = np.array([origin, scale, attribute])
     removed_at = np.full(count, NEVER)
-    return Lists(
-        lo, hi, slots, removed_at, cells, window_of, windows, hi[filed], slots[filed], filed, grid
-    )
+    return Lists(lo, hi, slots, removed_at, cells, window_of, windows, hi[filed], slots[filed], filed, grid)
 
 
 def _grid(lo: NDArray[np.float64]) -> tuple[float, float, int]:
