@@ -42,23 +42,37 @@ class Collector:
         self.keys_a_row = 0.0
         self._spare: list[Keys] = []
 
-    def hits(self, fill: Callable[[Keys], int], rows: int, *, unique: bool = False) -> Hits:
-        """The answer of ``fill(out)`` about a batch of ``rows`` points; see ``keys``. Sorted by (row, slot),
-        in O(h log h) for h keys besides ``fill``; if they are ``unique``, by row alone, in O(rows + h)."""
-        try:
-            keys = self._spare.pop()
-        except IndexError:
-            keys = np.empty(0, np.int64)
-        keys, needed = self._filled(keys, fill, rows)
-        hits = _by_row(keys, needed, rows) if unique else _hits(keys[:needed], rows)
-        if len(keys) <= _MOST_SPARE:
-            self._spare.append(keys)
+    def hits(self, fill: Callable[[Keys], int], rows: int) -> Hits:
+        """The answer of ``fill(out)`` about a batch of ``rows`` points; see ``keys``. Sorted by (row, slot).
+        O(h log h) for h keys, besides ``fill``."""
+        keys, needed = self._filled(self._room(), fill, rows)
+        hits = _hits(keys[:needed], rows)
+        self._keep(keys)
         return hits
+
+    def by_row(self, fill: Callable[[Keys], int], rows: int) -> Hits:
+        """As ``hits``, of keys of which none comes twice, by rising row alone. O(rows + h)."""
+        keys, needed = self._filled(self._room(), fill, rows)
+        found = np.empty((2, needed), np.int32)
+        _deal(keys, rows, found)
+        self._keep(keys)
+        # As Hits(...), in half of the time: one point is answered in 4 us.
+        return tuple.__new__(Hits, (found[0], found[1]))
 
     def keys(self, fill: Callable[[Keys], int], rows: int) -> Keys:
         """All that ``fill(out)`` has: it writes at most ``len(out)`` keys and returns how many there are."""
         keys, needed = self._filled(np.empty(0, np.int64), fill, rows)
         return keys[:needed]
+
+    def _room(self) -> Keys:
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return np.empty(0, np.int64)
+
+    def _keep(self, room: Keys) -> None:
+        if len(room) <= _MOST_SPARE:
+            self._spare.append(room)
 
     def _filled(self, keys: Keys, fill: Callable[[Keys], int], rows: int) -> tuple[Keys, int]:
         """The keys of ``fill`` in the room given, or in more, and how many there are."""
@@ -112,12 +126,6 @@ def difference(hits: Hits, batch: int) -> Borders:
     entered = np.empty(len(rows), np.bool_)
     count = _difference(rows, slots, batch, moved_rows, moved_slots, entered)
     return Borders(moved_rows[:count], moved_slots[:count], entered[:count])
-
-
-def _by_row(keys: Keys, count: int, rows: int) -> Hits:
-    found = np.empty((2, count), np.int32)
-    _deal(keys, rows, found)
-    return Hits(found[0], found[1])
 
 
 def _hits(keys: Keys, rows: int) -> Hits:

@@ -31,8 +31,6 @@ FAR = 2.0**900
 MOST_SCALE = 2.0**120
 """Values beyond FAR share a cell and a step, and a unit of value has no more of these: nothing overflows."""
 
-_ARRAYS = 11
-
 _LINE = 32
 """Steps in a line of the cache."""
 
@@ -192,7 +190,7 @@ def look_up(points, base, arena, found, values):  # type: ignore[no-untyped-def]
             node = nodes + 2 * (link >> 2)
             link = np.int64(numbers[2 * node + 2 + (values[i, link & 3] >= floats[node])])
             found[1, i], found[2, left] = link, i
-            left += link >= 0
+            left += int(link >= 0)
         going = left
     for i in range(count):
         found[1, i] = ~found[1, i]

@@ -101,13 +101,6 @@ class Level:
         living = [taken(part.boxes(), np.flatnonzero(part.removed_at > version)) for part in self.parts]
         return joined(living)
 
-    def stab(self, points: Points, version: int, out: Keys) -> int:
-        """As ``Part.stab``, of all parts."""
-        found = 0
-        for part in self.parts:
-            found += part.stab(points, version, out[found:] if found else out)
-        return found
-
     def moved(
         self, before: Points, after: Points, version: int, most: int, far: NDArray[np.bool_], out: Keys
     ) -> int:

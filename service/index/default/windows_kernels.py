@@ -23,7 +23,11 @@ BLOCK = 16
 """Windows begin at multiples of this, so the window of a box is found without a search."""
 
 SLACK = 16
-"""Boxes that a window may have beyond those around its values: what a scan does in the time of a look-up."""
+"""Half of this is what a window may have of own boxes besides half of those around its values: as many as are
+compared in the time of a look-up."""
+
+_NEAR = 8
+"""Lower ends of a cell that are counted without a branch."""
 
 _ROWS = 64
 """Points that are looked up before the first of them is answered: what they miss in the cache overlaps."""
@@ -31,8 +35,6 @@ _ROWS = 64
 FAR = 2.0**900
 MOST_SCALE = 2.0**120
 """Values beyond FAR share a cell, and no more cells than this go into a unit of value: nothing overflows."""
-
-_ARRAYS = 11
 
 
 class Lists(NamedTuple):
@@ -85,10 +87,11 @@ def write_cells(lo, origin, scale, cells):  # type: ignore[no-untyped-def]
 @kernel(types.int64(reads(types.int64, 1), writes(types.int32, 1)))
 def cut(around, window_of):  # type: ignore[no-untyped-def]
     """Writes ``window_of``, returns how many windows there are. ``around[b]`` boxes before box ``b * BLOCK``
-    hold its lower end: a window ends as soon as it has more boxes of its own than that. O(n / BLOCK)."""
+    hold its lower end: a window ends as soon as it has more boxes of its own than half of that.
+    O(n / BLOCK)."""
     count, first = min(len(around), 1), 0
     for block in range(len(around)):
-        if block * BLOCK - first > around[block] + SLACK:
+        if 2 * (block * BLOCK - first) > around[block] + SLACK:
             count += 1
             first = block * BLOCK
         window_of[block] = count - 1
@@ -125,99 +128,93 @@ def search(arena, points, version, whole, out):  # type: ignore[no-untyped-def]
     """Writes the key ``row << 32 | slot`` of every living box around a point, by its value in the attribute;
     at most ``len(out)``, returns how many there are. ``arena``: the arrays of ``Lists``, in this order;
     ``whole``: whether every box lives. O(log n + hits) a point."""
-    header = arena[: 2 * 8 * _ARRAYS].view(np.int64)
-    lo, hi = arena[header[0] : header[1]].view(np.float64), arena[header[2] : header[3]].view(np.float64)
-    slots = arena[header[4] : header[5]].view(np.int32)
-    removed_at = arena[header[6] : header[7]].view(np.int32)
-    cells = arena[header[8] : header[9]].view(np.int32)
-    window_of = arena[header[10] : header[11]].view(np.int32)
-    windows = arena[header[12] : header[13]].view(np.int32)
-    ends = arena[header[14] : header[15]].view(np.float64)
-    names = arena[header[16] : header[17]].view(np.int32)
-    filed = arena[header[18] : header[19]].view(np.int32)
-    grid = arena[header[20] : header[21]].view(np.float64)
-    attribute = np.int64(grid[2])
-    # Behind the last box whose lower end is at most the value, the first of its window, its entries.
-    stop = np.empty(_ROWS, np.int64)
-    first = np.empty(_ROWS, np.int64)
-    last = np.empty(_ROWS, np.int64)
-    begin = np.empty(_ROWS, np.int64)
-    touched = np.empty(_ROWS, np.int64)
+    header, floats, numbers = arena.view(np.int64), arena.view(np.float64), arena.view(np.int32)
+    lo, lo_end, hi = header[0] >> 3, header[1] >> 3, header[2] >> 3
+    slots, removed_at = header[4] >> 2, header[6] >> 2
+    cells, cells_end = header[8] >> 2, header[9] >> 2
+    window_of, windows = header[10] >> 2, header[12] >> 2
+    ends, names, filed = header[14] >> 3, header[16] >> 2, header[18] >> 2
+    origin, scale = floats[header[20] >> 3], floats[(header[20] >> 3) + 1]
+    attribute = np.int64(floats[(header[20] >> 3) + 2])
+    # By point: behind the last box whose lower end is at most the value, the first of its window, the first
+    # of its entries, behind the last of them.
+    places = np.empty((4, min(points.shape[0], _ROWS)), np.int64)
     needed = np.int64(0)
-    if len(lo) == 0:
+    if lo == lo_end:
         return needed
     for base in range(0, points.shape[0], _ROWS):
         count = min(_ROWS, points.shape[0] - base)
         for i in range(count):
-            cell = cell_of(points[base + i, attribute], grid[0], grid[1], len(cells) - 1)
-            first[i], stop[i] = cells[cell], cells[cell + 1]
+            cell = cells + cell_of(points[base + i, attribute], origin, scale, cells_end - cells - 1)
+            places[0, i], places[1, i] = numbers[cell], numbers[cell + 1]
         for i in range(count):
             x = points[base + i, attribute]
-            low, high = first[i], stop[i]
+            low, high = places[0, i] + lo, places[1, i] + lo
+            if low + _NEAR <= lo_end:
+                # Lower ends of later cells are above the value, so it does no harm to look at them.
+                near, below = np.uint64(low), np.int64(0)
+                for ahead in range(np.uint64(_NEAR)):
+                    below += floats[near + ahead] <= x
+                low += below
+                if below < _NEAR:
+                    high = low
             while low < high:
                 middle = (low + high) >> 1
-                if lo[middle] <= x:
+                if floats[middle] <= x:
                     low = middle + 1
                 else:
                     high = middle
-            stop[i] = low
+            places[0, i] = low - lo
         for i in range(count):
-            window = np.int64(window_of[(max(stop[i], 1) - 1) // BLOCK])
-            first[i], begin[i] = windows[2 * window], windows[2 * window + 1]
-            last[i] = windows[2 * window + 3]
-        # Of no use but to have all that is looked at on its way before the first is.
-        for i in range(count if count > 1 else 0):
-            touch = np.int64(0)
-            for near in range(first[i], stop[i], 8):
-                touch ^= np.int64(hi[near])
-            for near in range(first[i], stop[i], 16):
-                touch ^= slots[near]
-            for at in range(begin[i], last[i], 8):
-                touch ^= np.int64(ends[at])
-            for at in range(begin[i], last[i], 16):
-                touch ^= names[at]
-            touched[i] = touch
+            window = windows + 2 * np.int64(numbers[window_of + (max(places[0, i], 1) - 1) // BLOCK])
+            places[1, i], places[2, i], places[3, i] = (
+                numbers[window],
+                numbers[window + 1],
+                numbers[window + 3],
+            )
         for i in range(count):
             x = points[base + i, attribute]
             key = np.int64(base + i) << 32
+            stop, first, begin, last = places[0, i], places[1, i], places[2, i], places[3, i]
             # No value is below the lower end of its window's first box, but one that is below all.
-            if stop[i] == 0:
+            if stop == 0:
                 continue
             # Entries around the value are those from ``around`` on. Unsigned, because an index that may be
             # negative costs the vector code.
-            around = np.int64(0)
-            for at in range(np.uint64(begin[i]), np.uint64(last[i])):
-                around += x < ends[at]
-            around = last[i] - around
-            if stop[i] - first[i] + last[i] - around <= len(out) - needed:
-                # Room for all that may come: keys are written without a branch.
-                seen = np.int32(version)
-                written = np.uint64(needed)
-                if whole:
-                    for near in range(np.uint64(first[i]), np.uint64(stop[i])):
-                        out[written] = key | slots[near]
-                        written += np.uint64(x < hi[near])
-                    ahead = written - np.uint64(around)
-                    for at in range(np.uint64(around), np.uint64(last[i])):
-                        out[ahead + at] = key | names[at]
-                    written += np.uint64(last[i] - around)
-                else:
-                    for near in range(np.uint64(first[i]), np.uint64(stop[i])):
-                        out[written] = key | slots[near]
-                        written += np.uint64((x < hi[near]) & (removed_at[near] > seen))
-                    for at in range(np.uint64(around), np.uint64(last[i])):
-                        out[written] = key | names[at]
-                        written += np.uint64(removed_at[np.uint32(filed[at])] > seen)
-                needed = np.int64(written)
+            more = np.int64(0)
+            for at in range(np.uint64(ends + begin), np.uint64(ends + last)):
+                more += x < floats[at]
+            around = last - more
+            if stop - first + more > len(out) - needed:
+                for box in range(first, stop):
+                    if x < floats[hi + box] and (whole or numbers[removed_at + box] > version):
+                        if needed < len(out):
+                            out[needed] = key | numbers[slots + box]
+                        needed += 1
+                for entry in range(around, last):
+                    if whole or numbers[removed_at + numbers[filed + entry]] > version:
+                        if needed < len(out):
+                            out[needed] = key | numbers[names + entry]
+                        needed += 1
+                continue
+            # Room for all that may come: keys are written without a branch.
+            seen, written = np.int32(version), np.uint64(needed)
+            end, slot, mark = np.uint64(hi + first), np.uint64(slots + first), np.uint64(removed_at + first)
+            name, listed = np.uint64(names + around), np.uint64(filed + around)
+            if whole:
+                for ahead in range(np.uint64(stop - first)):
+                    out[written] = key | numbers[slot + ahead]
+                    written += np.uint64(x < floats[end + ahead])
+                for ahead in range(np.uint64(more)):
+                    out[written + ahead] = key | numbers[name + ahead]
+                written += np.uint64(more)
             else:
-                for box in range(first[i], stop[i]):
-                    if x < hi[box] and (whole or removed_at[box] > version):
-                        if needed < len(out):
-                            out[needed] = key | slots[box]
-                        needed += 1
-                for at in range(around, last[i]):
-                    if whole or removed_at[filed[at]] > version:
-                        if needed < len(out):
-                            out[needed] = key | names[at]
-                        needed += 1
+                for ahead in range(np.uint64(stop - first)):
+                    out[written] = key | numbers[slot + ahead]
+                    written += np.uint64((x < floats[end + ahead]) & (numbers[mark + ahead] > seen))
+                for ahead in range(np.uint64(more)):
+                    its_mark = removed_at + np.int64(numbers[listed + ahead])
+                    out[written] = key | numbers[name + ahead]
+                    written += np.uint64(numbers[its_mark] > seen)
+            needed = np.int64(written)
     return needed
