@@ -87,13 +87,13 @@ def _woken(table: StreamTable, walked: Walked) -> Hits:
 
 
 def _where_borders(queries: QuerySet, walked: Walked, hits: Hits) -> Borders:
-    """Who holds exactly one of where each row's stream was and where it is, by (row of the batch, slot)."""
-    crossed = _differences(hits, len(walked.points), walked.before, walked.here)
+    """Who holds exactly one of where each row's stream was and where it is, by rising row of the batch."""
+    crossed = _differences(hits, len(walked.points), walked.before, walked.here, queries.marks)
     if not len(queries.quiet):
         return crossed
     quiet = _index_borders(queries.quiet, walked.points, walked.before, walked.here)
     rows, slots, entered = (np.concatenate(columns) for columns in zip(crossed, quiet, strict=True))
-    order = np.lexsort((slots, rows))
+    order = np.argsort(rows, kind="stable")
     return Borders(rows[order], slots[order], entered[order])
 
 
@@ -115,15 +115,15 @@ def _index_borders(index: BoxIndex, points: Points, before: Rows, here: Rows) ->
     return index.borders(known[before], known[here])
 
 
-def _differences(hits: Hits, used: int, before: Rows, here: Rows) -> Borders:
-    """The borders between the hits of two points a row (NOWHERE: of none)."""
+def _differences(hits: Hits, used: int, before: Rows, here: Rows, marks: NDArray[np.uint8]) -> Borders:
+    """The borders between the hits of two points a row (NOWHERE: of none), by rising row."""
     indptr = np.searchsorted(hits.rows, np.arange(used + 1, dtype=np.int32)).astype(np.int64)
     room = len(before) + 64
     while True:
         pairs = np.empty(room, dtype=np.int32)
         slots = np.empty(room, dtype=np.int32)
         entered = np.empty(room, dtype=np.bool_)
-        found = kernels.differences(indptr, hits.slots, before, here, pairs, slots, entered)
+        found = kernels.differences(indptr, hits.slots, before, here, marks, pairs, slots, entered)
         if found <= room:
             return Borders(pairs[:found], slots[:found], entered[:found])
         room = found

@@ -50,6 +50,7 @@ class QuerySet:
         self.selects: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
         #: by slot: whether it matched, or, of one without matches, a border was crossed, since it was indexed
         self.fired: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
+        self.marks: NDArray[np.uint8] = np.zeros(16, dtype=np.uint8)  # scratch, zeros between uses
         self.projections: list[tuple[str, ...]] = []
         self._free: list[int] = []
         self._given_up: list[int] = []
@@ -132,13 +133,13 @@ class QuerySet:
         return len(self.matching) + len(self.quiet)
 
     def stab(self, points: Points) -> Hits:
-        """All (row, slot) of enabled queries around ``float64[m, d]`` points, sorted. For answers to people;
-        events ask the two indexes apart."""
+        """All (row, slot) of enabled queries around ``float64[m, d]`` points, by rising row. For answers to
+        people; events ask the two indexes apart."""
         rows, slots = (
             np.concatenate(columns)
             for columns in zip(self.matching.stab(points), self.quiet.stab(points), strict=True)
         )
-        order = np.lexsort((slots, rows))
+        order = np.argsort(rows, kind="stable")
         return Hits(rows[order], slots[order])
 
     def _new_indexes(self) -> None:
@@ -176,6 +177,7 @@ class QuerySet:
             if slot >= len(self.kinds):
                 self.kinds = np.concatenate([self.kinds, np.zeros_like(self.kinds)])
                 self.rules.grow()
+                self.marks = np.zeros_like(self.kinds)
                 self.selects = np.concatenate([self.selects, np.zeros_like(self.selects)])
                 self.fired = np.concatenate([self.fired, np.zeros_like(self.fired)])
         self.slot_of[id] = slot

@@ -156,6 +156,11 @@ class BoxStore:
     def nbytes(self) -> int:
         return self.boxes.nbytes + self._live.nbytes
 
+    @property
+    def unique(self) -> bool:
+        """Whether no live slot has more than one box."""
+        return self.boxes.size - self._removed_boxes == len(self._live)
+
     def insert(self, slots: Slots, lo: Bounds, hi: Bounds) -> None:
         """See ``BoxIndex.insert``; TypeError on another dtype. O(k), amortised over growth by doubling."""
         lo, hi = self._live.add(slots, lo, hi)

@@ -131,34 +131,6 @@ def test_walk(batches: list[list[Any]], late_policy: int, carry: bool, stale_aft
                 assert np.isnan(point[row]).all() and last_ts[row] == NO_TIME
 
 
-HITS = st.lists(st.sets(st.integers(0, 4)), min_size=1, max_size=5)
-
-
-@given(HITS.flatmap(lambda hits: st.tuples(st.just(hits), _moves(len(hits)))), st.integers(0, 12))
-def test_differences(drawn: tuple[list[set[int]], list[tuple[int, int]]], room: int) -> None:
-    hits, moves = drawn
-    indptr = np.cumsum([0, *map(len, hits)], dtype=np.int64)
-    slots = np.array([slot for held in hits for slot in sorted(held)], np.int32)
-    pairs, found, entered = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.bool_)
-    before, after = (np.array([move[side] for move in moves], np.int32) for side in (0, 1))
-    needed = kernels.differences(indptr, slots, before, after, pairs, found, entered)
-    expected = [
-        (i, slot, slot in now)
-        for i, (a, b) in enumerate(moves)
-        for was, now in [(hits[a] if a >= 0 else set(), hits[b] if b >= 0 else set())]
-        for slot in sorted(was ^ now)
-    ]
-    assert needed == len(expected)
-    written = min(needed, room)
-    columns = (column[:written].tolist() for column in (pairs, found, entered))
-    assert list(zip(*columns, strict=True)) == expected[:written]
-
-
-def _moves(points: int) -> st.SearchStrategy[list[tuple[int, int]]]:
-    place = st.integers(NOWHERE, points - 1)
-    return st.lists(st.tuples(place, place), max_size=6)
-
-
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans()), max_size=10))
 def test_number(rows: list[tuple[int, int, bool]]) -> None:
     seq = np.array([5, 0, 9], np.int64)

@@ -55,6 +55,11 @@ class Level:
         self.views = [_viewed(part, choice, dims) for part, choice in zip(self.parts, choices, strict=True)]
 
     @property
+    def unique(self) -> bool:
+        """Whether no slot has more than one box here."""
+        return len(self.several.slots) == 0
+
+    @property
     def size(self) -> int:
         """Its boxes, removed ones too."""
         return sum(view.boxes for view in self.views)
@@ -107,13 +112,6 @@ class Level:
         """The boxes that lived at a version. Any thread. O(n)."""
         living = [taken(part.boxes(), np.flatnonzero(part.removed_at > version)) for part in self.parts]
         return joined(living)
-
-    def stab(self, points: Points, version: int, out: Keys) -> int:
-        """As ``Part.stab``, of all parts."""
-        found = 0
-        for part in self.parts:
-            found += part.stab(points, version, out[found:])
-        return found
 
     def moved(
         self, before: Points, after: Points, version: int, most: int, far: NDArray[np.bool_], out: Keys

@@ -30,7 +30,7 @@ from service.index.answers import Collector, Keys, as_points, difference, requir
 from service.index.boxes import REMOVED, Boxes, BoxStore, LiveSlots, living
 from service.index.default.chooser import Choose, Shape, chosen, scan_ns
 from service.index.default.level import Level, PartView
-from service.index.default.part import NEVER, Sparse, joined, sparse
+from service.index.default.part import NEVER, Part, Sparse, joined, sparse
 from service.index.default.segment import meets
 from service.index.kernel import kernel, reads
 from service.index.protocol import Borders, Bounds, Hits, Points, Slots
@@ -51,6 +51,10 @@ class _Snapshot(NamedTuple):
     delta: Boxes
     free: Slots
     levels: tuple[Level, ...]
+    unique: bool
+    """Whether no slot has more than one box, so that none is found twice around a point."""
+    parts: tuple[Part, ...]
+    """Of all levels."""
 
 
 class Rebuild:
@@ -87,7 +91,7 @@ class DefaultIndex:
         self._collector = Collector()
         self._moves = Collector()
         self._follows_moves = False
-        self._snapshot = _Snapshot(0, self._delta.boxes, np.empty(0, np.int32), ())
+        self._snapshot = self._snapshot_of(0, np.empty(0, np.int32), ())
 
     def __len__(self) -> int:
         return len(self._live)
@@ -107,7 +111,8 @@ class DefaultIndex:
         delta = self._snapshot.delta
         if delta.size + len(slots) <= self._most_waiting:
             self._delta.insert(slots, lo, hi)
-            self._snapshot = self._snapshot._replace(delta=self._delta.boxes)
+            version, _, free, levels, *_ = self._snapshot
+            self._snapshot = self._snapshot_of(version, free, levels)
             return
         waiting = living(delta)
         slots = np.concatenate([delta.slots[waiting], slots])
@@ -136,13 +141,13 @@ class DefaultIndex:
         free = snapshot.free
         if len(free):
             free = free[~np.isin(free, filed)]
-        self._snapshot = _Snapshot(version, self._delta.boxes, free, snapshot.levels)
+        self._snapshot = self._snapshot_of(version, free, snapshot.levels)
         if not self._aside:
             self._merge_at_once()
 
     def _file(self, slots: Slots, lo: Bounds, hi: Bounds) -> None:
         """Files new boxes as a level, together with the levels that are not much larger."""
-        version, _, free, levels = self._snapshot
+        version, _, free, levels, *_ = self._snapshot
         boxes, everywhere = _parted(slots, lo, hi)
         free = np.union1d(free, everywhere).astype(np.int32)
         merged, total = [boxes], len(boxes)
@@ -155,9 +160,15 @@ class DefaultIndex:
             total += level.living
         if total:
             kept.append(self._level(joined(merged)))
-        self._snapshot = _Snapshot(version, self._delta.boxes, free, tuple(kept))
+        self._snapshot = self._snapshot_of(version, free, tuple(kept))
         if not self._aside:
             self._merge_at_once()
+
+    def _snapshot_of(self, version: int, free: Slots, levels: tuple[Level, ...]) -> _Snapshot:
+        """A snapshot with the delta as it is."""
+        unique = self._delta.unique and all(level.unique for level in levels)
+        parts = tuple(part for level in levels for part in level.parts)
+        return _Snapshot(version, self._delta.boxes, free, levels, unique, parts)
 
     def _level(self, boxes: Sparse) -> Level:
         level = Level(boxes, self.dims, self._choose)
@@ -167,7 +178,7 @@ class DefaultIndex:
 
     def rebuild(self) -> Rebuild | None:
         """What there is to merge, if anything. Writer only."""
-        version, _, _, levels = self._snapshot
+        version, _, _, levels, *_ = self._snapshot
         for first, level in enumerate(levels):
             behind = levels[first + 1 :]
             younger = sum(one.living for one in behind)
@@ -177,7 +188,7 @@ class DefaultIndex:
 
     def adopt(self, rebuild: Rebuild) -> None:
         """Swaps in what a rebuild has made, unless its levels have been merged since. Writer only."""
-        version, delta, free, levels = self._snapshot
+        version, _, free, levels, *_ = self._snapshot
         level, first = rebuild.level, 0
         assert level is not None, "run it first"
         while first < len(levels) and levels[first] is not rebuild.levels[0]:
@@ -192,7 +203,7 @@ class DefaultIndex:
         if self._follows_moves:
             level.borders  # noqa: B018
         fresh = (level,) if level.living else ()
-        self._snapshot = _Snapshot(version, delta, free, (*levels[:first], *fresh, *levels[last:]))
+        self._snapshot = self._snapshot_of(version, free, (*levels[:first], *fresh, *levels[last:]))
 
     def _merge_at_once(self) -> None:
         rebuild = self.rebuild()
@@ -202,17 +213,18 @@ class DefaultIndex:
 
     def _with_young_marks(self) -> _Snapshot:
         """Versions are used up: everything is filed once more, and they begin again."""
-        version, delta, free, levels = self._snapshot
+        version, _, free, levels, *_ = self._snapshot
         boxes = joined([level.boxes(version) for level in levels])
-        return _Snapshot(0, delta, free, (self._level(boxes),) if len(boxes) else ())
+        return self._snapshot_of(0, free, (self._level(boxes),) if len(boxes) else ())
 
     # ---- answers
 
     def stab(self, points: Points) -> Hits:
-        """O(h log h) for h hits, besides the parts."""
+        """O(h) for h hits, besides the parts; O(h log h) if a slot has several boxes."""
         points = _whole(as_points(points, self.dims))
         snapshot = self._snapshot
-        return self._collector.hits(lambda out: _stabbed(snapshot, points, out), len(points))
+        answer = self._collector.by_row if snapshot.unique else self._collector.hits
+        return answer(lambda out: _stabbed(snapshot, points, out), len(points))
 
     def borders(self, before: Points, after: Points) -> Borders:
         """O(borders crossed), or as two stabs where that is less."""
@@ -226,7 +238,7 @@ class DefaultIndex:
             far = _nowhere(before) | _nowhere(after)
         keys = self._near_moves(snapshot, before, after, far)
         if snapshot.delta.size:  # it has no lists: both ends are looked up in it for every row
-            delta = _Snapshot(snapshot.version, snapshot.delta, snapshot.free[:0], ())
+            delta = snapshot._replace(free=snapshot.free[:0], levels=(), parts=())
             keys += [self._looked_up(delta, before, after, None)]
         if far.any():
             rows = np.flatnonzero(far)
@@ -240,7 +252,7 @@ class DefaultIndex:
         self, snapshot: _Snapshot, before: Points, after: Points, far: NDArray[np.bool_]
     ) -> list[Keys]:
         """The moves of rows that cross few borders, in the levels; sets ``far`` for the others."""
-        version, _, _, levels = snapshot
+        version, _, _, levels, *_ = snapshot
         most = _LEAST_FAR + int(4 * self._collector.keys_a_row)
         found: list[Keys] = []
         for level in levels:
@@ -269,7 +281,7 @@ class DefaultIndex:
         crossed)."""
         require_one_shape(before, after)
         before, after = _whole(as_points(before, self.dims)), _whole(as_points(after, self.dims))
-        version, delta, _, levels = self._snapshot
+        version, delta, _, levels, *_ = self._snapshot
         pairs: set[tuple[int, int]] = set()
         for level in levels:
             pairs |= _met(level, before, after, version, box_by_box)
@@ -282,7 +294,7 @@ class DefaultIndex:
 
     def views(self) -> list[PartView]:
         """What the index is made of, largest level first, the delta last; for people. O(parts)."""
-        _, delta, free, levels = self._snapshot
+        _, delta, free, levels, *_ = self._snapshot
         views = [view for level in levels for view in level.views]
         return [*views, *([_free_view(free)] if len(free) else []), _delta_view(delta, self.dims)]
 
@@ -298,9 +310,10 @@ class DefaultIndex:
         return found
 
     def check(self) -> None:
-        version, delta, free, levels = self._snapshot
+        version, delta, free, levels, unique, _ = self._snapshot
         self._delta.check()
         assert delta is self._delta.boxes
+        assert unique == (self._delta.unique and all(level.unique for level in levels))
         filed = [free]
         for level in levels:
             level.check()
@@ -361,13 +374,13 @@ def _all_somewhere(points):  # type: ignore[no-untyped-def]
 
 
 def _stabbed(snapshot: _Snapshot, points: Points, out: Keys) -> int:
-    version, (near, lo, hi, slots, size, _), free, levels = snapshot
+    version, (near, lo, hi, slots, size, _), free, _, _, parts = snapshot
     found = 0
     if size:
         with np.errstate(over="ignore"):  # only without the JIT does rounding to float32 warn
             found = scan(near, lo, hi, slots, 0, size, points, out)
-    for level in levels:
-        found += level.stab(points, version, out[found:])
+    for part in parts:
+        found += part.stab(points, version, out[found:] if found else out)
     if len(free):
         rows = np.flatnonzero(~_nowhere(points)).astype(np.int64)
         keys = (rows[:, None] << 32 | free.astype(np.int64)).ravel()
