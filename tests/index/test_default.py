@@ -138,7 +138,7 @@ def fences(count: int, seed: int) -> tuple[Bounds, Bounds]:
 @pytest.mark.parametrize("aside", [False, True])
 def test_levels_are_few_and_answers_are_brute_force_whatever_comes(aside: bool) -> None:
     rng = np.random.default_rng(7)
-    index, brute = DefaultIndex(2, delta=32, aside=aside), BruteForce(2)
+    index, brute = DefaultIndex(2, delta=8 if SMALL else 32, aside=aside), BruteForce(2)
     count = 200 if SMALL else 3000
     lo, hi = fences(count, 1)
     most = 0
@@ -171,7 +171,7 @@ def brute_has(brute: BruteForce, slot: int) -> bool:
 
 @pytest.fixture
 def nothing_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixed, "_AT_ONCE", 0)
+    monkeypatch.setattr(mixed, "_GROWN", 0)
 
 
 @pytest.mark.usefixtures("nothing_at_once")

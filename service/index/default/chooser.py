@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
 from service.index.default.kd import MOST_DIMS, Kd
@@ -26,9 +27,13 @@ from service.index.default.part import Part, Sparse, dense, taken
 from service.index.default.scan_part import ScanPart
 from service.index.default.signatures import signatures
 from service.index.default.windows import Windows
+from service.index.kernel import kernel, reads
 
 _SAMPLE_BOXES = 2048
 _SAMPLE_POINTS = 256
+_POINTS_OF = 16
+"""Boxes for which one of them is asked about, at least: of a few boxes an estimate must not cost more than
+filing them."""
 _LEAST_APART = 256
 """Boxes of one signature that are worth a part of their own: a further part costs about as much as these."""
 
@@ -147,12 +152,25 @@ def shape_of(boxes: Sparse, dims: int) -> Shape:
     if n == 0:
         return Shape(0, 0.0, 0.0)
     lo, hi = dense(taken(boxes, _spread(n, _SAMPLE_BOXES)), dims)
-    points = _middles(*dense(taken(boxes, _spread(n, _SAMPLE_POINTS)), dims))
-    inside = np.ones((len(points), len(lo)), np.bool_)
-    for attribute in range(dims):
-        x = points[:, attribute, None]
-        inside &= (lo[:, attribute] <= x) & (x < hi[:, attribute])
-    return Shape(n, float(np.diff(boxes.starts).mean()), n * float(inside.mean()))
+    points = _middles(*dense(taken(boxes, _spread(n, min(_SAMPLE_POINTS, max(32, n // _POINTS_OF)))), dims))
+    hits = _hits(lo, hi, points) / (len(lo) * len(points))
+    return Shape(n, len(boxes.attributes) / n, n * hits)
+
+
+_MATRIX = reads(types.float64, 2)
+
+
+@kernel(types.int64(_MATRIX, _MATRIX, _MATRIX))
+def _hits(lo, hi, points):  # type: ignore[no-untyped-def]
+    """How many pairs of a point and a box around it there are. O(m n d), less by early exit."""
+    hits = 0
+    for row in range(points.shape[0]):
+        for box in range(lo.shape[0]):
+            j = 0
+            while j < points.shape[1] and lo[box, j] <= points[row, j] and points[row, j] < hi[box, j]:
+                j += 1
+            hits += j == points.shape[1]
+    return hits
 
 
 def _spread(n: int, most: int) -> NDArray[np.intp]:

@@ -6,8 +6,9 @@ few, and a box is filed again O(log n) times. Removed boxes are marked with the 
 gone. A reader takes one snapshot, with its version, and never waits.
 
 Merging large levels takes seconds. By default it is done at once, by the caller that made it due. An index
-that is told to merge *aside* leaves it to whoever asks for ``rebuild``: that may ``run`` on any thread while
-the index is read and changed, and ``adopt`` swaps it in.
+that is told to merge *aside* lets the caller file a small level only, the youngest, and leaves the others
+to whoever asks for ``rebuild``: that may ``run`` on any thread while the index is read and changed, and
+``adopt`` swaps it in.
 
 A move is answered from border lists as long as it crosses fewer borders than looking up both ends would cost;
 else both ends are looked up.
@@ -27,8 +28,9 @@ from numba import types
 from numpy.typing import NDArray
 
 from service.index.answers import Collector, Keys, as_points, difference, require_one_shape
-from service.index.boxes import REMOVED, Boxes, BoxStore, LiveSlots, living
+from service.index.boxes import REMOVED, Boxes, LiveSlots, living, no_boxes
 from service.index.default.chooser import Choose, Shape, chosen, scan_ns
+from service.index.default.delta import Delta
 from service.index.default.level import Level, PartView
 from service.index.default.part import NEVER, Sparse, joined, sparse
 from service.index.default.segment import meets
@@ -40,8 +42,9 @@ _DELTA = 1024
 """Boxes that wait in the delta: a scan of them costs about what a level costs to search."""
 _MERGE = 2
 """A level is merged when what it is merged with is at least 1 / _MERGE of its size."""
-_AT_ONCE = 1 << 15
-"""Boxes that are filed by the caller even if the index merges aside: some hundredths of a second."""
+_GROWN = 8
+"""Full deltas that go into the youngest level though the index merges aside: its caller files them, in a
+hundredth of a second. A larger one is left to the merges, and the next begins."""
 _LEAST_FAR = 256
 """A move that crosses fewer borders than this is never worth two look-ups."""
 
@@ -81,9 +84,10 @@ class DefaultIndex:
         self.dims = dims
         self._aside = aside
         self._most_waiting = delta
+        self._grown = _GROWN * max(delta, 1)
         self._choose = choose
         self._live = LiveSlots(dims)
-        self._delta = BoxStore(dims)
+        self._delta = Delta(dims)
         self._collector = Collector()
         self._moves = Collector()
         self._follows_moves = False
@@ -100,20 +104,19 @@ class DefaultIndex:
     # ---- changes
 
     def insert(self, slots: Slots, lo: Bounds, hi: Bounds) -> None:
-        """O(1) a box, and amortised O(log n) filings of it."""
-        lo, hi = self._live.add(slots, lo, hi)
+        """O(1) a box, and amortised O(log n) filings of it; aside, a constant number by the caller."""
+        slots, lo, hi = self._live.add(slots, lo, hi)
         if len(slots) == 0:
             return
-        delta = self._snapshot.delta
-        if delta.size + len(slots) <= self._most_waiting:
-            self._delta.insert(slots, lo, hi)
-            self._snapshot = self._snapshot._replace(delta=self._delta.boxes)
-            return
-        waiting = living(delta)
-        slots = np.concatenate([delta.slots[waiting], slots])
-        lo, hi = np.concatenate([delta.lo[waiting], lo]), np.concatenate([delta.hi[waiting], hi])
-        self._delta = BoxStore(self.dims)
-        self._file(slots, lo, hi)
+        delta = self._delta
+        if delta.boxes.size + len(slots) > self._most_waiting:
+            slots, lo, hi = _behind(delta.taken(), (slots, lo, hi))
+            if len(slots) > self._most_waiting // 2:
+                self._file(slots, lo, hi)
+                return
+        delta.insert(slots, lo, hi)
+        version, _, free, levels = self._snapshot
+        self._snapshot = _Snapshot(version, delta.boxes, free, levels)
 
     def remove(self, slots: Slots) -> None:
         """O(log n) a slot and level."""
@@ -147,9 +150,7 @@ class DefaultIndex:
         free = np.union1d(free, everywhere).astype(np.int32)
         merged, total = [boxes], len(boxes)
         kept = list(levels)
-        while kept and kept[-1].living <= _MERGE * total:
-            if self._aside and kept[-1].living + total > _AT_ONCE:
-                break
+        while kept and kept[-1].living <= (self._grown if self._aside else _MERGE * total):
             level = kept.pop()
             merged.append(level.boxes(version))
             total += level.living
@@ -168,11 +169,15 @@ class DefaultIndex:
     def rebuild(self) -> Rebuild | None:
         """What there is to merge, if anything. Writer only."""
         version, _, _, levels = self._snapshot
+        growing = self._aside and len(levels) > 0 and levels[-1].living <= self._grown
+        # One that grows meanwhile would make what is made of it useless.
+        last = len(levels) - growing
         for first, level in enumerate(levels):
-            behind = levels[first + 1 :]
-            younger = sum(one.living for one in behind)
-            if (behind and level.living <= _MERGE * younger) or 2 * level.living < level.size:
-                return Rebuild(levels[first:], version, self.dims, self._choose)
+            younger = sum(one.living for one in levels[first + 1 : last])
+            if younger and level.living <= _MERGE * younger:
+                return Rebuild(levels[first:last], version, self.dims, self._choose)
+            if 2 * level.living < level.size:
+                return Rebuild(levels[first : max(last, first + 1)], version, self.dims, self._choose)
         return None
 
     def adopt(self, rebuild: Rebuild) -> None:
@@ -302,16 +307,16 @@ class DefaultIndex:
         version, delta, free, levels = self._snapshot
         self._delta.check()
         assert delta is self._delta.boxes
+        assert delta.size <= self._most_waiting
         filed = [free]
         for level in levels:
             level.check()
             filed.append(np.unique(level.boxes(version).slots))
         slots = np.concatenate([*filed, np.unique(delta.slots[: delta.size])]).tolist()
         assert sorted(slot for slot in slots if slot != REMOVED) == self._live.named().tolist()
-        assert delta.size <= self._most_waiting or not levels
 
 
-_NOTHING = BoxStore(0).boxes
+_NOTHING = no_boxes(0, 0)
 
 
 def _parted(slots: Slots, lo: Bounds, hi: Bounds) -> tuple[Sparse, Slots]:
@@ -323,6 +328,20 @@ def _parted(slots: Slots, lo: Bounds, hi: Bounds) -> tuple[Sparse, Slots]:
     everywhere = slots[~bound]
     bound &= ~np.isin(slots, everywhere)
     return sparse(slots[bound], lo[bound], hi[bound]), everywhere
+
+
+def _behind(
+    first: tuple[Slots, Bounds, Bounds], more: tuple[Slots, Bounds, Bounds]
+) -> tuple[Slots, Bounds, Bounds]:
+    """The boxes of both."""
+    if len(first[0]) == 0:
+        return more
+    (slots, lo, hi), (more_slots, more_lo, more_hi) = first, more
+    return (
+        np.concatenate([slots, more_slots]),
+        np.concatenate([lo, more_lo]),
+        np.concatenate([hi, more_hi]),
+    )
 
 
 def _nowhere(points: Points) -> NDArray[np.bool_]:
