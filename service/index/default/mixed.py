@@ -21,6 +21,7 @@ Not for: one structure on its own (the paper's are measured apart).
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ from numpy.typing import NDArray
 from service.index.answers import Collector, Keys, as_points, difference, require_one_shape
 from service.index.boxes import REMOVED, Boxes, LiveSlots, living, no_boxes
 from service.index.default.chooser import Choose, Shape, chosen, scan_ns
+from service.index.default.crossings import borders_of
 from service.index.default.delta import Delta
 from service.index.default.level import Level, PartView
 from service.index.default.part import NEVER, Sparse, joined, sparse
@@ -45,8 +47,10 @@ _MERGE = 2
 _GROWN = 8
 """Full deltas that go into the youngest level though the index merges aside: its caller files them, in a
 hundredth of a second. A larger one is left to the merges, and the next begins."""
-_LEAST_FAR = 256
-"""A move that crosses fewer borders than this is never worth two look-ups."""
+_UNPREDICTED_NS = 4000.0
+"""What two look-ups may cost in structures that were asked for."""
+_MOST_FAR = 16
+"""Batches of far moves in a row, after which as many are looked up before lists are tried again."""
 
 
 class _Snapshot(NamedTuple):
@@ -91,6 +95,8 @@ class DefaultIndex:
         self._collector = Collector()
         self._moves = Collector()
         self._follows_moves = False
+        # Hints alone, as the collectors': a stream that jumps once is likely to jump again.
+        self._far_batches = self._straight = 0
         self._snapshot = _Snapshot(0, self._delta.boxes, np.empty(0, np.int32), ())
 
     def __len__(self) -> int:
@@ -225,47 +231,48 @@ class DefaultIndex:
         before, after = as_points(before, self.dims), as_points(after, self.dims)
         self._follows_moves = True
         snapshot = self._snapshot
+        if self._straight > 0:
+            self._straight -= 1
+            return self._moved(snapshot, before, after)
         if _all_somewhere(before) and _all_somewhere(after):
             far = np.zeros(len(before), np.bool_)
         else:  # that a point is nowhere, no crossed border tells
             far = _nowhere(before) | _nowhere(after)
         keys = self._near_moves(snapshot, before, after, far)
+        if len(far) and far.all():
+            self._far_batches = min(self._far_batches + 1, _MOST_FAR)
+            self._straight = self._far_batches
+            return self._moved(snapshot, before, after)
+        self._far_batches = 0
         if snapshot.delta.size:  # it has no lists: both ends are looked up in it for every row
             delta = _Snapshot(snapshot.version, snapshot.delta, snapshot.free[:0], ())
-            keys += [self._looked_up(delta, before, after, None)]
+            keys.append(_as_keys(self._moved(delta, before, after), None))
         if far.any():
             rows = np.flatnonzero(far)
             filed = snapshot._replace(delta=_NOTHING)
-            keys += [self._looked_up(filed, before[rows], after[rows], rows)]
-        if len(keys) == 1:
-            return _as_borders(keys[0])
-        return _as_borders(np.sort(np.concatenate([*keys, np.empty(0, np.int64)])))
+            keys.append(_as_keys(self._moved(filed, before[rows], after[rows]), rows))
+        return borders_of(keys[0] if len(keys) == 1 else np.concatenate([*keys, _NO_KEYS]), len(before))
 
     def _near_moves(
         self, snapshot: _Snapshot, before: Points, after: Points, far: NDArray[np.bool_]
     ) -> list[Keys]:
         """The moves of rows that cross few borders, in the levels; sets ``far`` for the others."""
         version, _, _, levels = snapshot
-        most = _LEAST_FAR + int(4 * self._collector.keys_a_row)
+        worth_ns = _two_look_ups_ns(levels)
         found: list[Keys] = []
         for level in levels:
             keys = self._moves.keys(
-                lambda out, level=level: level.moved(before, after, version, most, far, out),  # type: ignore[misc]
+                lambda out, level=level: level.moved(before, after, version, worth_ns, far, out),  # type: ignore[misc]
                 len(before),
             )
-            keys.sort()
             found.append(level.several.settled(keys, before, after))
         return [keys[~far[keys >> 32]] for keys in found] if far.any() else found
 
-    def _looked_up(
-        self, snapshot: _Snapshot, before: Points, after: Points, rows: NDArray[np.intp] | None
-    ) -> Keys:
-        """The same by looking up both ends; ``rows`` are the numbers of the rows, if not 0, 1 and on."""
+    def _moved(self, snapshot: _Snapshot, before: Points, after: Points) -> Borders:
+        """The borders by looking up both ends."""
         both = _whole(np.concatenate([before, after]))
         hits = self._collector.hits(lambda out: _stabbed(snapshot, both, out), len(both))
-        moved = difference(hits, len(before))
-        numbers = moved.rows if rows is None else rows[moved.rows]
-        return numbers.astype(np.int64) << 32 | moved.slots.astype(np.int64) << 1 | moved.entered
+        return difference(hits, len(before))
 
     def met(self, before: Points, after: Points) -> Hits:
         """The slots whose boxes the segment from ``before[row]`` to ``after[row]`` meets though neither end
@@ -317,6 +324,7 @@ class DefaultIndex:
 
 
 _NOTHING = no_boxes(0, 0)
+_NO_KEYS = np.empty(0, np.int64)
 
 
 def _parted(slots: Slots, lo: Bounds, hi: Bounds) -> tuple[Sparse, Slots]:
@@ -386,12 +394,16 @@ def _stabbed(snapshot: _Snapshot, points: Points, out: Keys) -> int:
     return found
 
 
-def _as_borders(keys: Keys) -> Borders:
-    return Borders(
-        (keys >> 32).astype(np.int32),
-        (keys >> 1 & 0x7FFFFFFF).astype(np.int32),
-        (keys & 1).astype(np.bool_),
-    )
+def _two_look_ups_ns(levels: tuple[Level, ...]) -> float:
+    """What looking up both ends of a move is predicted to cost."""
+    predicted_ns = sum(level.predicted_ns for level in levels)
+    return 2 * predicted_ns if predicted_ns < math.inf else _UNPREDICTED_NS
+
+
+def _as_keys(moved: Borders, rows: NDArray[np.intp] | None) -> Keys:
+    """As keys; ``rows`` are the numbers of the rows, if not 0, 1 and on."""
+    numbers = moved.rows if rows is None else rows[moved.rows]
+    return numbers.astype(np.int64) << 32 | moved.slots.astype(np.int64) << 1 | moved.entered
 
 
 def _met(level: Level, before: Points, after: Points, version: int) -> set[tuple[int, int]]:
