@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
 from service.index.default.kd import MOST_DIMS, Kd
-from service.index.default.part import Part, Sparse, dense, taken
+from service.index.default.part import Part, Sparse, constrained, dense, joined, taken
 from service.index.default.scan_part import ScanPart
 from service.index.default.signatures import signatures
 from service.index.default.windows import Windows
@@ -100,15 +100,17 @@ def chosen(boxes: Sparse, dims: int, asked: Mapping[frozenset[int], str] | None 
     asked = asked or {}
     number, firsts = signatures(boxes)
     counts = np.bincount(number, minlength=len(firsts))
+    order = np.argsort(number, kind="stable")
+    ends = np.cumsum(counts)
     apart: list[Choice] = []
-    together = np.zeros(len(firsts), np.bool_)
-    for one, first in enumerate(firsts.tolist()):
-        attributes = boxes.attributes[boxes.starts[first] : boxes.starts[first + 1]].tolist()
+    together = counts < _LEAST_APART
+    # There may be as many signatures as boxes: only those that may be apart are looked at.
+    for one in range(len(firsts)) if asked else np.flatnonzero(~together).tolist():
+        attributes = boxes.attributes[boxes.starts[firsts[one]] : boxes.starts[firsts[one] + 1]].tolist()
         wanted = asked.get(frozenset(attributes))
-        together[one] = wanted is None and counts[one] < _LEAST_APART
-        if together[one]:
+        if wanted is None and together[one]:
             continue
-        own = boxes if len(firsts) == 1 else taken(boxes, np.flatnonzero(number == one))
+        own = boxes if len(firsts) == 1 else taken(boxes, order[ends[one] - counts[one] : ends[one]])
         choice = _asked(wanted, own) if wanted else _cheapest(own, dims, len(attributes))
         # What goes to a structure for any mixture had better go there at once.
         together[one] = wanted is None and STRUCTURES[choice.structure].mixed
@@ -151,8 +153,14 @@ def shape_of(boxes: Sparse, dims: int) -> Shape:
     n = len(boxes)
     if n == 0:
         return Shape(0, 0.0, 0.0)
-    lo, hi = dense(taken(boxes, _spread(n, _SAMPLE_BOXES)), dims)
-    points = _middles(*dense(taken(boxes, _spread(n, min(_SAMPLE_POINTS, max(32, n // _POINTS_OF)))), dims))
+    some = taken(boxes, _spread(n, _SAMPLE_BOXES))
+    asked = taken(boxes, _spread(n, min(_SAMPLE_POINTS, max(32, n // _POINTS_OF))))
+    # What none of them constrains says nothing.
+    attributes = constrained(joined([some, asked]), dims)
+    place = np.zeros(dims, np.uint8)
+    place[attributes] = np.arange(len(attributes))
+    lo, hi = dense(replace(some, attributes=place[some.attributes]), len(attributes))
+    points = _middles(*dense(replace(asked, attributes=place[asked.attributes]), len(attributes)))
     hits = _hits(lo, hi, points) / (len(lo) * len(points))
     return Shape(n, len(boxes.attributes) / n, n * hits)
 

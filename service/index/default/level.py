@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from service.index.answers import Keys
 from service.index.default.border_lists import BorderLists
 from service.index.default.chooser import STRUCTURES, Choice, Choose
-from service.index.default.part import NEVER, Part, Sparse, joined, taken
+from service.index.default.part import NEVER, Part, Sparse, constrained, joined, taken
 from service.index.default.several import Several
 from service.index.default.windows_living import Living
 from service.index.kernel import kernel, reads, writes
@@ -137,11 +137,10 @@ class Level:
 
 def _viewed(part: Part, choice: Choice, dims: int) -> PartView:
     """A part that has just been made."""
-    constrained = np.bincount(choice.boxes.attributes, minlength=dims)
     return PartView(
         structure=choice.structure,
         reason=choice.reason,
-        attributes=tuple(np.flatnonzero(constrained).tolist()),
+        attributes=tuple(constrained(choice.boxes, dims).tolist()),
         boxes=len(part.slots),
         removed=0,
         nbytes=part.nbytes,
