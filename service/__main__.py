@@ -1,4 +1,4 @@
-"""The command line: ``rangewatch serve | replay | queries | tail | match | bench``."""
+"""The command line: ``rangewatch serve | replay | queries | tail | match | test | bench``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from service import __version__
 from service.allocator import give_back_large_blocks
-from service.cli import bench, errors, match, queries, replay, serve, tail
+from service.cli import bench, errors, match, queries, replay, serve, tail, test
 
 _EPILOG = """\
 examples:
@@ -18,6 +18,7 @@ examples:
   rangewatch replay weather.csv.gz --source weather
   rangewatch tail borders
   rangewatch match alarms.ndjson weather.csv.gz
+  rangewatch test alarms.yaml --junit report.xml
 
 exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 nothing answers at the address, 130 interrupted
 """
@@ -33,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--version", action="version", version=f"rangewatch {__version__}")
     commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (serve, replay, queries, tail, match, bench):
+    for module in (serve, replay, queries, tail, match, test, bench):
         module.add(commands)
     return made
 

@@ -72,6 +72,21 @@ class _Question(NamedTuple):
     failed: Callable[[BaseException], None]
 
 
+def make_worker(log: Log, settings: Settings, metrics: Metrics, clock: Callable[[], int]) -> Worker:
+    """A worker as the settings have it; ``clock`` is the wall time, ms since 1970."""
+    limits = Limits(disjuncts=settings.max_disjuncts)
+    engine_limits = EngineLimits(settings.max_streams, settings.max_ids_per_record, settings.max_queries)
+    make_index = index_factory(read_overrides(settings.index))
+    return Worker(
+        log,
+        lambda: Engine(limits=limits, engine_limits=engine_limits, make_index=make_index),
+        metrics,
+        clock=clock,
+        max_message_bytes=settings.max_message_bytes,
+        max_batch_events=settings.max_batch_events,
+    )
+
+
 class Runtime:
     """See the module. Every method may be called from any thread."""
 
@@ -85,17 +100,7 @@ class Runtime:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
         self.failure: BaseException | None = None
-        limits = Limits(disjuncts=settings.max_disjuncts)
-        engine_limits = EngineLimits(settings.max_streams, settings.max_ids_per_record, settings.max_queries)
-        make_index = index_factory(read_overrides(settings.index))
-        self._worker = Worker(
-            log,
-            lambda: Engine(limits=limits, engine_limits=engine_limits, make_index=make_index),
-            metrics,
-            clock=clock,
-            max_message_bytes=settings.max_message_bytes,
-            max_batch_events=settings.max_batch_events,
-        )
+        self._worker = make_worker(log, settings, metrics, clock)
 
     def start(self) -> None:
         """Starts the worker and returns at once; ``ready`` says when it has caught up."""
