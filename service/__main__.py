@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from service import __version__
+from service.allocator import give_back_large_blocks
 from service.cli import bench, errors, history, match, queries, replay, serve, tail, test
 
 _EPILOG = """\
@@ -40,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
+    give_back_large_blocks()
     args = parser().parse_args(argv)
     try:
         code: int = args.run(args)

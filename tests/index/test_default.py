@@ -138,7 +138,7 @@ def fences(count: int, seed: int) -> tuple[Bounds, Bounds]:
 @pytest.mark.parametrize("aside", [False, True])
 def test_levels_are_few_and_answers_are_brute_force_whatever_comes(aside: bool) -> None:
     rng = np.random.default_rng(7)
-    index, brute = DefaultIndex(2, delta=32, aside=aside), BruteForce(2)
+    index, brute = DefaultIndex(2, delta=8 if SMALL else 32, aside=aside), BruteForce(2)
     count = 200 if SMALL else 3000
     lo, hi = fences(count, 1)
     most = 0
@@ -175,7 +175,7 @@ def brute_has(brute: BruteForce, slot: int) -> bool:
 
 @pytest.fixture
 def nothing_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixed, "_AT_ONCE", 0)
+    monkeypatch.setattr(mixed, "_GROWN", 0)
 
 
 @pytest.mark.usefixtures("nothing_at_once")
@@ -253,6 +253,45 @@ def test_cost_follows_the_borders_that_are_crossed(monkeypatch: pytest.MonkeyPat
     assert len(index.borders(np.array([[0.5, 0.5]]), np.array([[0.5001, 0.5001]])).rows) == 0
     with pytest.raises(AssertionError, match="looked up"):
         index.borders(np.array([[-9.0, -9.0]]), np.array([[9.0, 9.0]]))
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+def test_moves_that_cross_many_borders_and_few_together(dims: int) -> None:
+    """More answers than there is room for at first, some rows far, some near, some boxes removed."""
+    rng = np.random.default_rng(4)
+    count, rows = 3000, 60
+    lo = np.floor(rng.random((count, dims)) * 400)
+    hi = lo + rng.integers(1, 60, (count, dims))
+    hi[::50, 0], lo[1::50, 0] = INF, -INF
+    index, brute = DefaultIndex(dims, delta=0), BruteForce(dims)
+    for one in (index, brute):
+        one.insert(np.arange(count, dtype=np.int32), lo, hi)
+    before = np.floor(rng.random((rows, dims)) * 400)
+    for reach in (1, 3, 30, 400):
+        after = before + rng.integers(-reach, reach + 1, (rows, dims))
+        assert same(index.borders(before, after), brute.borders(before, after))
+        gone = rng.permutation(len(brute))[:20].astype(np.int32)
+        gone = gone[brute._store.has(gone)]
+        for one in (index, brute):
+            one.remove(gone)
+        for cut in (slice(0, 1), slice(0, rows)):
+            assert same(index.borders(before[cut], after[cut]), brute.borders(before[cut], after[cut]))
+    index.check()
+
+
+def test_every_room_for_keys_is_enough_or_is_said_to_be_too_little() -> None:
+    lo = np.arange(40.0)[:, None]
+    boxes = sparse(np.arange(40, dtype=np.int32), lo, lo + np.arange(1, 41)[:, None] % 7 + 0.5)
+    lists = BorderLists(boxes, 1)
+    before, after = np.array([[3.0], [20.0]]), np.array([[12.0], [11.2]])
+    living, far = np.empty(0, np.int32), np.zeros(2, np.bool_)
+    expected = np.empty(100, np.int64)
+    count = lists.search(before, after, living, 0, 1e9, far, expected)
+    assert 10 < count < 40
+    for room in range(count + 30):
+        keys = np.full(room, -1, np.int64)
+        assert lists.search(before, after, living, 0, 1e9, far, keys) == count
+        assert np.array_equal(keys[:count], expected[: min(room, count)])
 
 
 @given(data=st.data())

@@ -16,20 +16,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
 from service.index.default.bitmaps import Bitmaps
 from service.index.default.kd import MOST_DIMS, Kd
-from service.index.default.part import Part, Sparse, dense, taken
+from service.index.default.part import Part, Sparse, constrained, dense, joined, taken
 from service.index.default.scan_part import ScanPart
 from service.index.default.signatures import signatures
 from service.index.default.windows import Windows
+from service.index.kernel import kernel, reads
 
 _SAMPLE_BOXES = 2048
 _SAMPLE_POINTS = 256
+_POINTS_OF = 16
+"""Boxes for which one of them is asked about, at least: of a few boxes an estimate must not cost more than
+filing them."""
 _LEAST_APART = 256
 """Boxes of one signature that are worth a part of their own: a further part costs about as much as these."""
 
@@ -121,15 +126,17 @@ def chosen(boxes: Sparse, dims: int, asked: Mapping[frozenset[int], str] | None 
     asked = asked or {}
     number, firsts = signatures(boxes)
     counts = np.bincount(number, minlength=len(firsts))
+    order = np.argsort(number, kind="stable")
+    ends = np.cumsum(counts)
     apart: list[Choice] = []
-    together = np.zeros(len(firsts), np.bool_)
-    for one, first in enumerate(firsts.tolist()):
-        attributes = boxes.attributes[boxes.starts[first] : boxes.starts[first + 1]].tolist()
+    together = counts < _LEAST_APART
+    # There may be as many signatures as boxes: only those that may be apart are looked at.
+    for one in range(len(firsts)) if asked else np.flatnonzero(~together).tolist():
+        attributes = boxes.attributes[boxes.starts[firsts[one]] : boxes.starts[firsts[one] + 1]].tolist()
         wanted = asked.get(frozenset(attributes))
-        together[one] = wanted is None and counts[one] < _LEAST_APART
-        if together[one]:
+        if wanted is None and together[one]:
             continue
-        own = boxes if len(firsts) == 1 else taken(boxes, np.flatnonzero(number == one))
+        own = boxes if len(firsts) == 1 else taken(boxes, order[ends[one] - counts[one] : ends[one]])
         choice = _asked(wanted, own) if wanted else _cheapest(own, dims, len(attributes))
         # What goes to a structure for any mixture had better go there at once.
         together[one] = wanted is None and STRUCTURES[choice.structure].mixed
@@ -172,25 +179,44 @@ def shape_of(boxes: Sparse, dims: int) -> Shape:
     n = len(boxes)
     if n == 0:
         return Shape(0, 0.0, dims, 0, 0.0, 0.0)
-    lo, hi = dense(taken(boxes, _spread(n, _SAMPLE_BOXES)), dims)
-    points = _insides(*dense(taken(boxes, _spread(n, _SAMPLE_POINTS)), dims))
-    inside = np.ones((len(points), len(lo)), np.bool_)
-    held = constraints = 0
-    for attribute in range(dims):
-        x = points[:, attribute, None]
-        inside_here = (lo[:, attribute] <= x) & (x < hi[:, attribute])
-        inside &= inside_here
+    some = taken(boxes, _spread(n, _SAMPLE_BOXES))
+    asked = taken(boxes, _spread(n, min(_SAMPLE_POINTS, max(32, n // _POINTS_OF))))
+    # What none of them constrains says nothing.
+    attributes = constrained(joined([some, asked]), dims)
+    place = np.zeros(dims, np.uint8)
+    place[attributes] = np.arange(len(attributes))
+    lo, hi = dense(replace(some, attributes=place[some.attributes]), len(attributes))
+    points = _insides(*dense(replace(asked, attributes=place[asked.attributes]), len(attributes)))
+    held = 0
+    for attribute in range(len(attributes)):
         bound = np.isfinite(lo[:, attribute]) | np.isfinite(hi[:, attribute])
-        held += int(inside_here[:, bound].sum())
-        constraints += int(bound.sum()) * len(points)
+        x = points[:, attribute, None]
+        held += int(((lo[bound, attribute] <= x) & (x < hi[bound, attribute])).sum())
+    pairs = len(points) * len(lo)
     return Shape(
         n,
-        float(np.diff(boxes.starts).mean()),
+        len(boxes.attributes) / n,
         dims,
-        len(np.unique(boxes.attributes)),
-        n * float(inside.mean()),
-        held / max(constraints, 1),
+        len(constrained(boxes, dims)),
+        n * _hits(lo, hi, points) / pairs,
+        held / max(len(some.attributes) * len(points), 1),
     )
+
+
+_MATRIX = reads(types.float64, 2)
+
+
+@kernel(types.int64(_MATRIX, _MATRIX, _MATRIX))
+def _hits(lo, hi, points):  # type: ignore[no-untyped-def]
+    """How many pairs of a point and a box around it there are. O(m n d), less by early exit."""
+    hits = 0
+    for row in range(points.shape[0]):
+        for box in range(lo.shape[0]):
+            j = 0
+            while j < points.shape[1] and lo[box, j] <= points[row, j] and points[row, j] < hi[box, j]:
+                j += 1
+            hits += j == points.shape[1]
+    return hits
 
 
 def _spread(n: int, most: int) -> NDArray[np.intp]:

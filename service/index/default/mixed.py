@@ -6,8 +6,9 @@ few, and a box is filed again O(log n) times. Removed boxes are marked with the 
 gone. A reader takes one snapshot, with its version, and never waits.
 
 Merging large levels takes seconds. By default it is done at once, by the caller that made it due. An index
-that is told to merge *aside* leaves it to whoever asks for ``rebuild``: that may ``run`` on any thread while
-the index is read and changed, and ``adopt`` swaps it in.
+that is told to merge *aside* lets the caller file a small level only, the youngest, and leaves the others
+to whoever asks for ``rebuild``: that may ``run`` on any thread while the index is read and changed, and
+``adopt`` swaps it in.
 
 A move is answered from border lists as long as it crosses fewer borders than looking up both ends would cost;
 else both ends are looked up.
@@ -20,6 +21,7 @@ Not for: one structure on its own (the paper's are measured apart).
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -27,8 +29,10 @@ from numba import types
 from numpy.typing import NDArray
 
 from service.index.answers import Collector, Keys, as_points, difference, require_one_shape
-from service.index.boxes import REMOVED, Boxes, BoxStore, LiveSlots, living
+from service.index.boxes import REMOVED, Boxes, LiveSlots, living, no_boxes
 from service.index.default.chooser import Choose, Shape, chosen, scan_ns
+from service.index.default.crossings import borders_of
+from service.index.default.delta import Delta
 from service.index.default.level import Level, PartView
 from service.index.default.part import NEVER, Part, Sparse, joined, sparse
 from service.index.default.segment import meets
@@ -40,10 +44,13 @@ _DELTA = 1024
 """Boxes that wait in the delta: a scan of them costs about what a level costs to search."""
 _MERGE = 2
 """A level is merged when what it is merged with is at least 1 / _MERGE of its size."""
-_AT_ONCE = 1 << 15
-"""Boxes that are filed by the caller even if the index merges aside: some hundredths of a second."""
-_LEAST_FAR = 256
-"""A move that crosses fewer borders than this is never worth two look-ups."""
+_GROWN = 8
+"""Full deltas that go into the youngest level though the index merges aside: its caller files them, in a
+hundredth of a second. A larger one is left to the merges, and the next begins."""
+_UNPREDICTED_NS = 4000.0
+"""What two look-ups may cost in structures that were asked for."""
+_MOST_FAR = 16
+"""Batches of far moves in a row, after which as many are looked up before lists are tried again."""
 
 
 class _Snapshot(NamedTuple):
@@ -85,12 +92,15 @@ class DefaultIndex:
         self.dims = dims
         self._aside = aside
         self._most_waiting = delta
+        self._grown = _GROWN * max(delta, 1)
         self._choose = choose
         self._live = LiveSlots(dims)
-        self._delta = BoxStore(dims)
+        self._delta = Delta(dims)
         self._collector = Collector()
         self._moves = Collector()
         self._follows_moves = False
+        # Hints alone, as the collectors': a stream that jumps once is likely to jump again.
+        self._far_batches = self._straight = 0
         self._snapshot = self._snapshot_of(0, np.empty(0, np.int32), ())
 
     def __len__(self) -> int:
@@ -104,21 +114,19 @@ class DefaultIndex:
     # ---- changes
 
     def insert(self, slots: Slots, lo: Bounds, hi: Bounds) -> None:
-        """O(1) a box, and amortised O(log n) filings of it."""
-        lo, hi = self._live.add(slots, lo, hi)
+        """O(1) a box, and amortised O(log n) filings of it; aside, a constant number by the caller."""
+        slots, lo, hi = self._live.add(slots, lo, hi)
         if len(slots) == 0:
             return
-        delta = self._snapshot.delta
-        if delta.size + len(slots) <= self._most_waiting:
-            self._delta.insert(slots, lo, hi)
-            version, _, free, levels, *_ = self._snapshot
-            self._snapshot = self._snapshot_of(version, free, levels)
-            return
-        waiting = living(delta)
-        slots = np.concatenate([delta.slots[waiting], slots])
-        lo, hi = np.concatenate([delta.lo[waiting], lo]), np.concatenate([delta.hi[waiting], hi])
-        self._delta = BoxStore(self.dims)
-        self._file(slots, lo, hi)
+        delta = self._delta
+        if delta.boxes.size + len(slots) > self._most_waiting:
+            slots, lo, hi = _behind(delta.taken(), (slots, lo, hi))
+            if len(slots) > self._most_waiting // 2:
+                self._file(slots, lo, hi)
+                return
+        delta.insert(slots, lo, hi)
+        version, _, free, levels, *_ = self._snapshot
+        self._snapshot = self._snapshot_of(version, free, levels)
 
     def remove(self, slots: Slots) -> None:
         """O(log n) a slot and level."""
@@ -152,9 +160,7 @@ class DefaultIndex:
         free = np.union1d(free, everywhere).astype(np.int32)
         merged, total = [boxes], len(boxes)
         kept = list(levels)
-        while kept and kept[-1].living <= _MERGE * total:
-            if self._aside and kept[-1].living + total > _AT_ONCE:
-                break
+        while kept and kept[-1].living <= (self._grown if self._aside else _MERGE * total):
             level = kept.pop()
             merged.append(level.boxes(version))
             total += level.living
@@ -179,11 +185,15 @@ class DefaultIndex:
     def rebuild(self) -> Rebuild | None:
         """What there is to merge, if anything. Writer only."""
         version, _, _, levels, *_ = self._snapshot
+        growing = self._aside and len(levels) > 0 and levels[-1].living <= self._grown
+        # One that grows meanwhile would make what is made of it useless.
+        last = len(levels) - growing
         for first, level in enumerate(levels):
-            behind = levels[first + 1 :]
-            younger = sum(one.living for one in behind)
-            if (behind and level.living <= _MERGE * younger) or 2 * level.living < level.size:
-                return Rebuild(levels[first:], version, self.dims, self._choose)
+            younger = sum(one.living for one in levels[first + 1 : last])
+            if younger and level.living <= _MERGE * younger:
+                return Rebuild(levels[first:last], version, self.dims, self._choose)
+            if 2 * level.living < level.size:
+                return Rebuild(levels[first : max(last, first + 1)], version, self.dims, self._choose)
         return None
 
     def adopt(self, rebuild: Rebuild) -> None:
@@ -232,47 +242,48 @@ class DefaultIndex:
         before, after = as_points(before, self.dims), as_points(after, self.dims)
         self._follows_moves = True
         snapshot = self._snapshot
+        if self._straight > 0:
+            self._straight -= 1
+            return self._moved(snapshot, before, after)
         if _all_somewhere(before) and _all_somewhere(after):
             far = np.zeros(len(before), np.bool_)
         else:  # that a point is nowhere, no crossed border tells
             far = _nowhere(before) | _nowhere(after)
         keys = self._near_moves(snapshot, before, after, far)
+        if len(far) and far.all():
+            self._far_batches = min(self._far_batches + 1, _MOST_FAR)
+            self._straight = self._far_batches
+            return self._moved(snapshot, before, after)
+        self._far_batches = 0
         if snapshot.delta.size:  # it has no lists: both ends are looked up in it for every row
             delta = snapshot._replace(free=snapshot.free[:0], levels=(), parts=())
-            keys += [self._looked_up(delta, before, after, None)]
+            keys.append(_as_keys(self._moved(delta, before, after), None))
         if far.any():
             rows = np.flatnonzero(far)
             filed = snapshot._replace(delta=_NOTHING)
-            keys += [self._looked_up(filed, before[rows], after[rows], rows)]
-        if len(keys) == 1:
-            return _as_borders(keys[0])
-        return _as_borders(np.sort(np.concatenate([*keys, np.empty(0, np.int64)])))
+            keys.append(_as_keys(self._moved(filed, before[rows], after[rows]), rows))
+        return borders_of(keys[0] if len(keys) == 1 else np.concatenate([*keys, _NO_KEYS]), len(before))
 
     def _near_moves(
         self, snapshot: _Snapshot, before: Points, after: Points, far: NDArray[np.bool_]
     ) -> list[Keys]:
         """The moves of rows that cross few borders, in the levels; sets ``far`` for the others."""
         version, _, _, levels, *_ = snapshot
-        most = _LEAST_FAR + int(4 * self._collector.keys_a_row)
+        worth_ns = _two_look_ups_ns(levels)
         found: list[Keys] = []
         for level in levels:
             keys = self._moves.keys(
-                lambda out, level=level: level.moved(before, after, version, most, far, out),  # type: ignore[misc]
+                lambda out, level=level: level.moved(before, after, version, worth_ns, far, out),  # type: ignore[misc]
                 len(before),
             )
-            keys.sort()
             found.append(level.several.settled(keys, before, after))
         return [keys[~far[keys >> 32]] for keys in found] if far.any() else found
 
-    def _looked_up(
-        self, snapshot: _Snapshot, before: Points, after: Points, rows: NDArray[np.intp] | None
-    ) -> Keys:
-        """The same by looking up both ends; ``rows`` are the numbers of the rows, if not 0, 1 and on."""
+    def _moved(self, snapshot: _Snapshot, before: Points, after: Points) -> Borders:
+        """The borders by looking up both ends."""
         both = _whole(np.concatenate([before, after]))
         hits = self._collector.hits(lambda out: _stabbed(snapshot, both, out), len(both))
-        moved = difference(hits, len(before))
-        numbers = moved.rows if rows is None else rows[moved.rows]
-        return numbers.astype(np.int64) << 32 | moved.slots.astype(np.int64) << 1 | moved.entered
+        return difference(hits, len(before))
 
     def met(self, before: Points, after: Points, *, box_by_box: bool = False) -> Hits:
         """The slots whose boxes the segment from ``before[row]`` to ``after[row]`` meets though neither end
@@ -314,16 +325,17 @@ class DefaultIndex:
         self._delta.check()
         assert delta is self._delta.boxes
         assert unique == (self._delta.unique and all(level.unique for level in levels))
+        assert delta.size <= self._most_waiting
         filed = [free]
         for level in levels:
             level.check()
             filed.append(np.unique(level.boxes(version).slots))
         slots = np.concatenate([*filed, np.unique(delta.slots[: delta.size])]).tolist()
         assert sorted(slot for slot in slots if slot != REMOVED) == self._live.named().tolist()
-        assert delta.size <= self._most_waiting or not levels
 
 
-_NOTHING = BoxStore(0).boxes
+_NOTHING = no_boxes(0, 0)
+_NO_KEYS = np.empty(0, np.int64)
 
 
 def _free_view(free: Slots) -> PartView:
@@ -346,6 +358,20 @@ def _parted(slots: Slots, lo: Bounds, hi: Bounds) -> tuple[Sparse, Slots]:
     everywhere = slots[~bound]
     bound &= ~np.isin(slots, everywhere)
     return sparse(slots[bound], lo[bound], hi[bound]), everywhere
+
+
+def _behind(
+    first: tuple[Slots, Bounds, Bounds], more: tuple[Slots, Bounds, Bounds]
+) -> tuple[Slots, Bounds, Bounds]:
+    """The boxes of both."""
+    if len(first[0]) == 0:
+        return more
+    (slots, lo, hi), (more_slots, more_lo, more_hi) = first, more
+    return (
+        np.concatenate([slots, more_slots]),
+        np.concatenate([lo, more_lo]),
+        np.concatenate([hi, more_hi]),
+    )
 
 
 def _nowhere(points: Points) -> NDArray[np.bool_]:
@@ -390,12 +416,16 @@ def _stabbed(snapshot: _Snapshot, points: Points, out: Keys) -> int:
     return found
 
 
-def _as_borders(keys: Keys) -> Borders:
-    return Borders(
-        (keys >> 32).astype(np.int32),
-        (keys >> 1 & 0x7FFFFFFF).astype(np.int32),
-        (keys & 1).astype(np.bool_),
-    )
+def _two_look_ups_ns(levels: tuple[Level, ...]) -> float:
+    """What looking up both ends of a move is predicted to cost."""
+    predicted_ns = sum(level.predicted_ns for level in levels)
+    return 2 * predicted_ns if predicted_ns < math.inf else _UNPREDICTED_NS
+
+
+def _as_keys(moved: Borders, rows: NDArray[np.intp] | None) -> Keys:
+    """As keys; ``rows`` are the numbers of the rows, if not 0, 1 and on."""
+    numbers = moved.rows if rows is None else rows[moved.rows]
+    return numbers.astype(np.int64) << 32 | moved.slots.astype(np.int64) << 1 | moved.entered
 
 
 def _met(level: Level, before: Points, after: Points, version: int, box_by_box: bool) -> set[tuple[int, int]]:
