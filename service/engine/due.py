@@ -1,8 +1,8 @@
 """What time alone does to the streams of one partition: waits that end, streams silent for too long.
 
-A partition's time moves by its events and by the wall clock (``streams.PartitionTime``). Whatever is due by then
-is done first. So a batch of events is cut where something falls due, which is nowhere unless queries wait or
-streams can expire; a batch and its events one by one give the same.
+A partition's time moves by its events and by the wall clock (``streams.PartitionTime``). Whatever is due by
+then is done first. So a batch of events is cut where something falls due, which is nowhere unless queries
+wait or streams can expire; a batch and its events one by one give the same.
 
 A stream whose time to live ends first is removed first, and waits for nothing then; in the same millisecond
 its waits end first. A wait of a stream that has been silent for ``stale_after`` does not end: it begins anew
