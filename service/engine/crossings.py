@@ -74,8 +74,8 @@ def changed_pairs(table: StreamTable, queries: QuerySet, walked: Walked, hits: H
 
 
 def _woken(table: StreamTable, walked: Walked) -> Hits:
-    """The waits that begin anew because an event broke too long a silence, by (row of the batch, slot). Such a
-    row is the first of its stream in the batch, so what is remembered is as it was before the batch."""
+    """The waits that begin anew because an event broke too long a silence, by (row of the batch, slot). Such
+    a row is the first of its stream in the batch, so what is remembered is as it was before the batch."""
     woken = [
         (place, slot)
         for place in (np.flatnonzero(walked.silent).tolist() if len(table.memory) else ())

@@ -8,8 +8,8 @@ What is remembered of the others is a *state* and two times:
 - WAITING: inside, and a member when ``for`` has passed since ``since`` and the cooldown has ended.
 - MEMBER: of a query that stores (``keep``, ``for``, ``cooldown``, ``once``), whose members are not told by
   where they are: it stays one while ``where`` or ``keep`` holds it.
-- ``free_at``: before that time it cannot become a member again: the end of a cooldown, which is forgotten then
-  or when the query has no cooldown any more; NEVER after its once.
+- ``free_at``: before that time it cannot become a member again: the end of a cooldown, which is forgotten
+  then or when the query has no cooldown any more; NEVER after its once.
 
 Every cause is one transition of the same facts. An event changes what is inside; a registration or an
 enabling turns ``watched`` on, a deletion, a disabling or the removal of the stream turns it off; an update

@@ -87,35 +87,32 @@ def fire(
 
 
 def _end_waits(task: Task, table: StreamTable, queries: QuerySet, up_to: int) -> CommandEffects | None:
-    """Those who have waited long enough become members."""
-    ttl, stale_after = queries.source.stream_ttl or NEVER, queries.source.stale_after or NEVER
-    ended: list[tuple[int, int, int, bool]] = []
-    for due, row, slot in table.memory.ended(up_to, queries.rules):
-        entry = table.memory.of_row(row).get(slot)
-        if entry is None:
-            continue
-        state, since, _ = entry
-        rule = queries.rules.of(np.array([slot], dtype=np.int32))
-        memory = Memory(*(np.array([value]) for value in entry))
-        if int(memory.due(rule)[0]) != due:
-            continue
-        if state != WAITING:
-            table.memory.set(row, slot, (state, since, 0))  # a cooldown is over
-            table.touch(np.array([row], dtype=np.int32))
-            continue
-        silent_for = due - int(table.seen[row])
-        if silent_for > ttl or silent_for >= stale_after:
-            continue
-        table.memory.set(row, slot, (MEMBER, 0, 0))
-        ended.append((due, row, slot, due > since + int(rule.dwell[0])))
-    if not ended:
+    """Those who have waited long enough become members; cooldowns that are over are forgotten."""
+    ends = list(dict.fromkeys(table.memory.ended(up_to, queries.rules)))
+    if not ends:
         return None
-    ended.sort(key=lambda one: (one[0], one[1], queries.names[one[2]]))
-    dues, rows, slots, cooled = (np.array(column) for column in zip(*ended, strict=True))
-    streams, owners = rows.astype(np.int32), slots.astype(np.int32)
-    table.touch(streams)
-    told = (queries.kinds[owners] & _ENTER) != 0
-    streams, owners = streams[told], owners[told]
+    columns = np.array(ends, dtype=np.int64)
+    due, rows, slots = columns[:, 0], columns[:, 1].astype(np.int32), columns[:, 2].astype(np.int32)
+    memory, rule = table.memory.get(rows, slots), queries.rules.of(slots)
+    waits = memory.state == WAITING
+    silence = due - table.seen[rows]
+    silent = (silence > (queries.source.stream_ttl or NEVER)) | (
+        silence >= (queries.source.stale_after or NEVER)
+    )
+    over = (memory.due(rule) == due) & ~(waits & silent)
+    enters = over & waits
+    after = Memory(
+        np.where(enters, MEMBER, memory.state).astype(np.uint8),
+        np.where(enters, 0, memory.since),
+        np.where(over, 0, memory.free_at),
+    )
+    table.touch(rows[table.memory.put(rows, slots, memory, after, rule)])
+    told = np.flatnonzero(enters & ((queries.kinds[slots] & _ENTER) != 0)).tolist()
+    if not told:
+        return None
+    told = sorted(told, key=lambda i: (ends[i].due, ends[i].row, queries.names[ends[i].slot]))
+    streams = rows[told]
+    cooled = due > memory.since + rule.dwell
     return CommandEffects(
         task,
         [Cause(None, "dwell"), Cause(None, "cooldown")],
@@ -123,9 +120,9 @@ def _end_waits(task: Task, table: StreamTable, queries: QuerySet, up_to: int) ->
             causes=cooled[told].astype(np.int32),
             streams=streams,
             seq=next_numbers(table, streams),
-            ts=dues[told].astype(np.int64),
+            ts=due[told],
             starts=np.arange(len(streams) + 1, dtype=np.int64),
-            slots=owners,
+            slots=slots[told],
             sides=np.full(len(streams), ENTER, dtype=np.uint8),
         ),
         table.point[streams],

@@ -11,9 +11,9 @@ Data flow of a batch of events (``events``)::
 Commands go the same way with the points standing still (``changes``): the points of all streams are stabbed
 with the boxes before and after, and the same ``settle`` says who enters and who leaves.
 
-Invariants: effects depend on the order of events and commands only, not on where a batch was cut; all
-assigned tasks have seen exactly the commands that the catalog has. Nothing here reads a clock: ``now_ms``
-is always an argument. Not for: bytes (``wire``), positions and commits (``runtime``).
+Invariants: what happens to a stream depends on the order of events and commands only, not on where a batch
+was cut; all assigned tasks have seen exactly the commands that the catalog has. Nothing here reads a clock:
+``now_ms`` is always an argument. Not for: bytes (``wire``), positions and commits (``runtime``).
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Only pairs that say something have an entry (``delta``: a state or a ``free_at``), so queries that need no
 memory cost nothing here. Entries lie by row of the stream table and are found by slot, too.
 
-The ends of waits and of cooldowns are a heap. An end is never taken out when its wait is broken off: one that
-comes up and is not what its pair says now is dropped. Slots and rows are used again only after their pairs are
-forgotten.
+The ends of waits and of cooldowns are a heap. An end is never taken out when its wait is broken off: one
+that comes up and is not what its pair says now is dropped. Slots and rows are used again only after their
+pairs are forgotten.
 
 Not for: what a change does to a pair (``delta``), nor time (``due``).
 """

@@ -55,8 +55,8 @@ class PartitionTime:
         return max(self.reached, now_ms + (self.ahead or 0))
 
     def let_pass(self, now_ms: int) -> int:
-        """Moves on to the time at a wall time and returns it: nothing that came before waits to be read. Before
-        the first event nothing is moved, since that may be of long ago."""
+        """Moves on to the time at a wall time and returns it: nothing that came before waits to be read.
+        Before the first event nothing is moved, since that may be of long ago."""
         if self.reached != NO_TIME:
             self.reached = self.at(now_ms)
         return self.at(now_ms)

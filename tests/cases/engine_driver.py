@@ -148,8 +148,8 @@ class EngineDriver:
             assert self._run(expired)[0] == 200
 
     def restart(self, *, compacted: bool = False) -> None:
-        """Begins anew from what was committed. ``compacted``: of each query the command log has only the newest
-        version any more."""
+        """Begins anew from what was committed. ``compacted``: of each query the command log has only the
+        newest version any more."""
         entries = list(enumerate(self._entries))
         if compacted:
             newest = {body.get("id", offset): offset for offset, body in entries}

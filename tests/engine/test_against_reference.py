@@ -47,8 +47,10 @@ def test_on_a_plane_with_categories(done: list[Operation], mode: Mode) -> None:
     st.sampled_from([LINE, PLANE]).flatmap(lambda names: st.tuples(st.just(names), histories(names, LENGTH)))
 )
 def test_cuts_and_restarts_change_nothing(drawn: tuple[list[str], list[Operation]]) -> None:
+    """To the byte, of each stream; among the streams that one command moves, the order may differ."""
     outputs = [_play(*drawn, mode).driver.records() for mode in ("one", "batch", "restart")]
-    assert outputs[0] == outputs[1] == outputs[2]
+    one, batch, restart = (sorted(records, key=lambda record: record[:2]) for records in outputs)
+    assert one == batch == restart
 
 
 def _records(driver: EngineDriver, topic: str) -> list[dict[str, Any]]:

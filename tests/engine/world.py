@@ -77,6 +77,12 @@ def _wider(body: dict[str, Any]) -> list[dict[str, Any] | None]:
     return [None, None, None, {"any": [{}]}, body, {"any": widened}, {"any": widened}]
 
 
+@st.composite
+def _queries(draw: st.DrawFn, bodies: st.SearchStrategy[dict[str, Any]]) -> dict[str, Any]:
+    body = draw(bodies)
+    return {**body, "keep": draw(st.sampled_from(_wider(body["where"])))}
+
+
 def histories(names: list[str], most: int) -> st.SearchStrategy[list[Operation]]:
     """Up to ``most`` operations, all lengths alike; ``names`` are the attributes of the source."""
     one = _operations(names)
@@ -97,9 +103,7 @@ def _operations(names: list[str]) -> st.SearchStrategy[Operation]:
         "expires_at": st.sampled_from([None, None, None, 1, 4]),
     }
     ids = st.sampled_from(["p", "q", "r"])
-    query = st.fixed_dictionaries({"id": ids, **fields}).flatmap(
-        lambda body: st.sampled_from(_wider(body["where"])).map(lambda keep: {**body, "keep": keep})
-    )
+    query = _queries(st.fixed_dictionaries({"id": ids, **fields}))
     patch = st.one_of(
         *(value.map(lambda one, name=name: {name: one}) for name, value in fields.items()),
         where.map(lambda keep: {"keep": keep}),
@@ -159,6 +163,7 @@ class World:
         self._borders: list[Border] = []
         self._fold: dict[str, set[str]] = {}
         self._seq: dict[str, int] = {}
+        self._balanced: set[str] = set()
 
     def _source(self, body: dict[str, Any]) -> None:
         self._sources = {"s": parse_source("s", body)}
@@ -278,9 +283,12 @@ class World:
             members = reference.members(stream_id)
             assert (view.inside if view else []) == sorted(members)
             if self._mode != "batch":
-                assert self._fold.get(stream_id, set()) == set(filter(self._both, members))
+                # Of a query that asks for one of the two kinds there is nothing to fold.
+                self._fold[stream_id] = set(filter(self._both, self._fold.get(stream_id, ())))
+                assert self._fold[stream_id] == set(filter(self._both, members))
             if view:
                 assert view.seq == reference.streams[stream_id].seq
+        self._balanced = set(filter(self._both, reference.queries))
         for id, query in reference.queries.items():
             inside = reference.inside(id)
             assert engine.members(id) == inside
@@ -322,11 +330,11 @@ class World:
         assert border.seq == self._seq.get(border.stream, 0) + 1 or (border.seq == 1 and not inside)
         self._seq[border.stream] = border.seq
         assert border.leave or border.enter or border.cross
-        left, entered = (set(filter(self._both, ids)) for ids in (border.leave, border.enter))
-        assert left <= inside
+        # What a leave must find inside is told by what the query asked for before the command that caused it.
+        assert self._balanced & set(border.leave) <= inside
         inside -= set(border.leave)
-        assert not entered & inside
-        inside |= entered
+        assert not set(filter(self._both, border.enter)) & inside
+        inside |= set(border.enter)
 
     def _both(self, id: str) -> bool:
         query = self.reference.queries.get(id)
