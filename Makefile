@@ -38,6 +38,9 @@ test: setup jars ## run everything: lint, types, imports, all tests on a real br
 check: setup lint ## the fast part: lint, types, imports, unit tests
 	$(BIN)/python -m pytest -q tests/unit tests/engine tests/runtime tests/index/test_contract.py
 
+soak: setup ## a million random operations on the engine against its oracle, an hour or two
+	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q tests/engine/test_against_reference.py
+
 lint: setup ## format, lint, types, direction of imports
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
@@ -56,4 +59,4 @@ lock: ## pin the packages anew, with hashes
 	uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --no-emit-index-url \
 	  --no-header --output-file requirements.lock pyproject.toml deploy/build-requirements.in
 
-.PHONY: help setup run kafka kafka-stop jars test check lint format bench lock
+.PHONY: help setup run kafka kafka-stop jars test check soak lint format bench lock

@@ -1,4 +1,4 @@
-"""The command line: ``rangewatch serve | replay | queries | tail | match | test | bench``."""
+"""The command line: ``rangewatch serve | replay | queries | history | tail | match | test | bench``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import sys
 from collections.abc import Sequence
 
 from service import __version__
-from service.cli import bench, errors, match, queries, replay, serve, tail, test
+from service.allocator import give_back_large_blocks
+from service.cli import bench, errors, history, match, queries, replay, serve, tail, test
 
 _EPILOG = """\
 examples:
@@ -33,13 +34,14 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--version", action="version", version=f"rangewatch {__version__}")
     commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (serve, replay, queries, tail, match, test, bench):
+    for module in (serve, replay, queries, history, tail, match, test, bench):
         module.add(commands)
     return made
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
+    give_back_large_blocks()
     args = parser().parse_args(argv)
     try:
         code: int = args.run(args)

@@ -27,7 +27,7 @@ class Overrides:
 
 
 def read_overrides(text: str) -> Overrides:
-    """Reads ``auto,ais=scan,quotes:symbol+price=kd``. ValueError says what is wrong and what would do."""
+    """Reads ``auto,ais=bitmaps,quotes:symbol+price=kd``. ValueError says what is wrong and what would do."""
     every = AUTO
     by_source: dict[str, str] = {}
     by_attributes: dict[tuple[str, frozenset[str]], str] = {}

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from service.engine.commands import Command, Outcome
 from service.engine.engine import Engine, EngineLimits
@@ -75,7 +75,9 @@ class _Question(NamedTuple):
 def make_worker(log: Log, settings: Settings, metrics: Metrics, clock: Callable[[], int]) -> Worker:
     """A worker as the settings have it; ``clock`` is the wall time, ms since 1970."""
     limits = Limits(disjuncts=settings.max_disjuncts)
-    engine_limits = EngineLimits(settings.max_streams, settings.max_ids_per_record, settings.max_queries)
+    engine_limits = EngineLimits(
+        settings.max_streams, settings.max_ids_per_record, settings.max_queries, settings.trace_events
+    )
     make_index = index_factory(read_overrides(settings.index))
     return Worker(
         log,
@@ -123,12 +125,18 @@ class Runtime:
 
     # ---- what others may ask
 
-    def command(self, commands: Sequence[Command], *, atomic: bool) -> Future[list[Outcome | Refusal | None]]:
+    def command(
+        self, commands: Sequence[Command], *, atomic: bool, by: str | None = None
+    ) -> Future[list[Outcome | Refusal | None]]:
         """Judges and applies commands; done when the changes hold. See ``worker.CommandRequest``."""
         future: Future[list[Outcome | Refusal | None]] = Future()
         self._put(
             CommandRequest(
-                commands, atomic, lambda one: _settle(future, one.results), lambda error: _fail(future, error)
+                commands,
+                atomic,
+                lambda one: _settle(future, one.results),
+                lambda error: _fail(future, error),
+                by,
             )
         )
         return future
@@ -189,6 +197,11 @@ class Runtime:
 
         self._put(_Question(answer, lambda error: _fail(future, error)))
         return future
+
+    def history(self, start: int, limit: int) -> Future[tuple[list[tuple[int, Any]], int]]:
+        """A stretch of the command log; see ``worker.Worker.history``. It is read between two steps, so
+        ``limit`` bounds how long events wait for it."""
+        return self.ask(lambda _: self._worker.history(start, limit))
 
     def read(self, topic: str, after: int, limit: int) -> tuple[list[Record], int]:
         """Records of an output topic; see ``log.port.Log.read``."""

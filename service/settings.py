@@ -70,9 +70,19 @@ class Settings(BaseSettings):
     max_streams: Count = Field(10_000_000, description="living streams of a partition; new ones are refused")
     max_queries: Count = Field(1_000_000, description="registered queries; more are refused")
     max_disjuncts: Count = Field(1_000, description="boxes that one query may come to")
+    trace_events: int = Field(
+        4_096,
+        ge=0,
+        le=1_000_000,
+        description="newest events of a partition that are remembered for traces; 0: none",
+    )
+    safe_region_cuts: Count = Field(
+        20_000,
+        description="cuts of boxes for one safe region; what they are not enough for is left out",
+    )
     index: str = Field(
         "auto",
-        description="how queries are indexed: auto, or scan; of one source NAME=...; of those of its"
+        description="how queries are indexed: auto, or scan, bitmaps; of one source NAME=...; of those of its"
         " queries that constrain just these attributes NAME:X+Y=...; several by comma",
     )
 

@@ -6,26 +6,16 @@ gets no code of its own. Not for: borders, which need to know where a stream was
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from service.decode import Decoder
-from service.engine.categories import Dictionary
+from service.decode import Decoded, Decoder
+from service.engine.categories import Dictionary, overlays
 from service.engine.effects import Refused
 from service.engine.engine import Engine
+from service.engine.queryset import QuerySet
+from service.index.protocol import Points
 from service.log.port import Record
-
-
-class _Reading(Dictionary):
-    """A dictionary that gives no codes: texts it does not know share the next, where no text is wanted."""
-
-    __slots__ = ()
-
-    def __init__(self, dictionary: Dictionary) -> None:
-        self._codes = dictionary._codes
-        self.texts = dictionary.texts
-
-    def code(self, text: str) -> float:
-        return self._codes.get(text, float(len(self.texts)))
+from service.model import Reason, Refusal
 
 
 def try_events(
@@ -34,9 +24,7 @@ def try_events(
     """For every event of these messages, in order, the ids of the queries that it satisfies, sorted, or why
     it would be refused. O(bytes + one stab an event)."""
     queries = engine.sets[source]
-    reading = {name: _Reading(dictionary) for name, dictionary in queries.dictionaries.items()}
-    decoder = Decoder(queries.source, reading, max_bytes=max_bytes)
-    decoded = decoder.decode([Record(i, 0, None, message) for i, message in enumerate(messages)])
+    decoded = _decoded(queries, overlays(queries.dictionaries), messages, max_bytes)
     batch = decoded.batch
     found: dict[tuple[int, int], list[str] | Refused] = {
         (refused.offset, refused.item): refused for refused in decoded.refused
@@ -44,3 +32,23 @@ def try_events(
     places = zip(batch.offsets.tolist(), batch.items.tolist(), strict=True)
     found |= dict(zip(places, engine.matching(source, batch.values), strict=True))
     return [found[place] for place in sorted(found)]
+
+
+def read_event(
+    queries: QuerySet, dictionaries: Mapping[str, Dictionary], message: bytes, *, max_bytes: int
+) -> Points:
+    """The point of one event, ``float64[1, d]``. Raises Refusal, of the field ``event``: whatever an event is
+    refused for, and malformed where the message holds several or none."""
+    decoded = _decoded(queries, dictionaries, [message], max_bytes)
+    if decoded.events != 1:
+        raise Refusal(Reason.MALFORMED, "event", "must be one event, not a list of them")
+    for refused in decoded.refused:
+        raise Refusal(refused.reason, "event", refused.detail)
+    return decoded.batch.values
+
+
+def _decoded(
+    queries: QuerySet, dictionaries: Mapping[str, Dictionary], messages: Sequence[bytes], max_bytes: int
+) -> Decoded:
+    decoder = Decoder(queries.source, dictionaries, max_bytes=max_bytes)
+    return decoder.decode([Record(i, 0, None, message) for i, message in enumerate(messages)])

@@ -285,9 +285,10 @@ def _original(value: bytes, max_bytes: int) -> dict[str, Any]:
     return {"value_b64": base64.b64encode(value).decode()}
 
 
-def command_message(entry: Entry, *, at_ms: int) -> Message:
-    """An entry as it goes into the command log; ``at`` is when, for the history."""
-    body = json.dumps({**entry.body, "at": at_ms}, ensure_ascii=False, separators=(",", ":"))
+def command_message(entry: Entry, *, at_ms: int, by: str | None = None) -> Message:
+    """An entry as it goes into the command log; ``at`` and ``by`` are when and who, for the history."""
+    who = {} if by is None else {"by": by}
+    body = json.dumps({**entry.body, "at": at_ms, **who}, ensure_ascii=False, separators=(",", ":"))
     return Message(entry.key.encode(), body.encode())
 
 

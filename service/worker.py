@@ -57,13 +57,15 @@ REPLAY_ENTRIES = 10_000
 class CommandRequest:
     """Commands to judge and write. ``results`` is full when the last of them holds; then ``done`` is called.
 
-    ``atomic``: one refusal refuses all; ``results`` then has the refusals at their places and None elsewhere.
+    ``by`` is who asks, for the history. ``atomic``: one refusal refuses all; ``results`` then has the
+    refusals at their places and None elsewhere.
     """
 
     commands: Sequence[Command]
     atomic: bool
     done: Callable[[CommandRequest], None]
     failed: Callable[[BaseException], None]
+    by: str | None = None
     results: list[Outcome | Refusal | None] = field(default_factory=list)
     open: int = 0
 
@@ -383,7 +385,9 @@ class Worker:
         writing = [
             (place, one) for place, one in enumerate(prepared) if isinstance(one, Prepared) and one.entry
         ]
-        messages = [wire.command_message(one.entry, at_ms=now) for _, one in writing if one.entry]
+        messages = [
+            wire.command_message(one.entry, at_ms=now, by=request.by) for _, one in writing if one.entry
+        ]
         try:
             offsets = self._log.append_commands(messages) if messages else []
         except LogError as error:
@@ -533,6 +537,13 @@ class Worker:
     def _encoder(self, queries: QuerySet) -> Encoder:
         max_ids = self.engine.limits.ids
         return Encoder(queries, max_ids=max_ids, max_bytes=self._max_message_bytes)
+
+    def history(self, start: int, limit: int) -> tuple[list[tuple[int, Any]], int]:
+        """At most ``limit`` entries of the command log that have been applied, from an offset on, and the
+        offset to go on from. Not in a step."""
+        end = self.engine.catalog.offset
+        found = list(islice(self._entries(start, end), limit))
+        return found, found[-1][0] + 1 if len(found) == limit else max(start, end)
 
     # ---- metrics
 

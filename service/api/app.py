@@ -18,11 +18,15 @@ from service.api import (
     bulk,
     collection,
     events,
+    explain,
     health,
+    history,
     outputs,
+    overview,
     problems,
     queries,
     sources,
+    stream_answers,
     streams,
     validation,
 )
@@ -39,8 +43,12 @@ Every error is `application/problem+json` with the field and the reason class. A
 holds: `active_from` names the first offset of each partition that sees it.
 """
 
-#: ``bulk`` and ``collection`` come first: their paths begin like that of one query.
-_ROUTERS = (sources, bulk, collection, queries, validation, events, streams, outputs, health)
+#: ``bulk`` and ``collection`` come first: their paths begin like that of one query; so does ``overview``. The
+#: answers about a stream come before the stream, whose id may hold a slash.
+_ROUTERS = (
+    *(sources, bulk, collection, overview, queries, validation, explain),
+    *(events, stream_answers, streams, outputs, history, health),
+)
 
 
 def create_app(runtime: Runtime, settings: Settings, metrics: Metrics) -> FastAPI:

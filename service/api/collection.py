@@ -27,7 +27,6 @@ from service.api.views import quarantined_view, query_view
 from service.engine.catalog import Quarantined
 from service.engine.commands import Registered
 from service.language import query_body
-from service.model import Reason, Refusal
 
 router = APIRouter(prefix="/v1", tags=["queries"])
 
@@ -113,9 +112,7 @@ def _page(snapshot: _Snapshot, paging: Paging) -> dict[str, Any]:
 )
 async def list_queries(paging: Annotated[Paging, Query()], service: LiveService) -> Response:
     """A page of queries in the order of their ids. Go on with `after` set to `next`."""
-    if paging.limit > service.settings.max_page:
-        detail = f"is more than max_page, {service.settings.max_page}; ask for less and go on with after"
-        raise Refusal(Reason.LIMIT, "limit", detail)
+    service.check_limit(paging.limit)
     return json_answer(await asyncio.to_thread(_page, await _snapshot(service), paging))
 
 

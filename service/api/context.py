@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, FastAPI, Request
 
@@ -21,12 +21,15 @@ from service.settings import Settings
 
 T = TypeVar("T")
 
+MAX_ACTOR = 200
+
 
 @dataclass(frozen=True, slots=True)
 class Service:
     runtime: Runtime
     settings: Settings
     metrics: Metrics
+    actor: str | None = None
 
     async def ask(self, question: Callable[[Engine], T]) -> T:
         """The answer to a question, which runs between two batches: it must be quick."""
@@ -43,7 +46,11 @@ class Service:
     async def commands(
         self, commands: Sequence[Command], *, atomic: bool
     ) -> Sequence[Outcome | Refusal | None]:
-        return await _result(self.runtime.command(commands, atomic=atomic))
+        return await _result(self.runtime.command(commands, atomic=atomic, by=self.actor))
+
+    async def history(self, start: int, limit: int) -> tuple[list[tuple[int, Any]], int]:
+        """A stretch of the command log, and the offset to go on from."""
+        return await _result(self.runtime.history(start, limit))
 
     async def send(self, source: str, messages: Sequence[Message], *, wait: bool) -> Receipt:
         """Puts messages on a source's topic; ``wait``: returns when they are processed and committed."""
@@ -51,6 +58,12 @@ class Service:
 
     async def remove_stream(self, source: str, stream_id: str) -> bool:
         return await _result(self.runtime.remove_stream(source, stream_id))
+
+    def check_limit(self, limit: int) -> None:
+        """Raises Refusal where somebody asks for more at once than ``max_page`` items."""
+        if limit > self.settings.max_page:
+            detail = f"is more than max_page, {self.settings.max_page}; ask for less and go on with after"
+            raise Refusal(Reason.LIMIT, "limit", detail)
 
     async def source(self, name: str) -> Source:
         """A source by name. Raises Refusal (unknown_source)."""
@@ -87,7 +100,15 @@ def _live_service(request: Request) -> Service:
         raise Unready(NOT_RUNNING)
     if not service.runtime.ready:
         raise Unready("the service is catching up; try again")
-    return service
+    return replace(service, actor=_actor(request))
+
+
+def _actor(request: Request) -> str | None:
+    """Who asks, by what the client says of itself. Raises Refusal: limit."""
+    actor = request.headers.get("x-actor")
+    if actor is not None and len(actor) > MAX_ACTOR:
+        raise Refusal(Reason.LIMIT, "X-Actor", f"has more than {MAX_ACTOR} characters; shorten it")
+    return actor
 
 
 #: The service in whatever state it is; for health and metrics.

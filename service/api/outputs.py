@@ -18,7 +18,6 @@ from service.api.problems import ProblemError, documented
 from service.api.shapes import TopicPage, answer
 from service.log.port import Record
 from service.log.topics import OUTPUTS
-from service.model import Reason, Refusal
 from service.runtime import Runtime
 
 router = APIRouter(prefix="/v1", tags=["outputs"])
@@ -71,11 +70,7 @@ def _known(topic: str) -> str:
 async def read_topic(topic: str, reading: Annotated[Reading, Query()], service: LiveService) -> Response:
     """A page of `matches`, `borders`, `joins`, `aggregates` or `dead_letter` of the embedded log. On Kafka
     consumers read the topics themselves (501)."""
-    most = service.settings.max_page
-    if reading.limit > most:
-        raise Refusal(
-            Reason.LIMIT, "limit", f"is more than max_page, {most}; ask for less and go on with after"
-        )
+    service.check_limit(reading.limit)
     try:
         records, after = await asyncio.to_thread(
             _read, service.runtime, _known(topic), reading.after, reading.limit

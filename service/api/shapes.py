@@ -226,6 +226,25 @@ class TopicPage(Shape):
     next: int = Field(description="`after` of the next page")
 
 
+class HistoryEntry(Shape):
+    command: int
+    at: int | None = Field(description="ms since 1970")
+    by: str | None = Field(description="what the client said of itself in `X-Actor`")
+    what: str = Field(
+        description="`written` (its predecessor is not on this page), `changed`, `enabled`, `disabled`,"
+        " `deleted`, `expired`"
+    )
+    query: str | None
+    source: str | None
+    changed: list[str] | None = Field(description="fields that differ from the body before, if it is here")
+    body: dict[str, Any] | None
+
+
+class HistoryPage(Shape):
+    entries: list[HistoryEntry]
+    next: int = Field(description="`after` of the next page")
+
+
 class StreamView(Shape):
     source: str
     stream_id: str

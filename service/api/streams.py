@@ -7,12 +7,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from service.api.bodies import json_answer
-from service.api.context import LiveService, unknown_source
+from service.api.context import LiveService
 from service.api.events import OfSource
+from service.api.lookup import queries_of, unknown_stream
 from service.api.problems import documented
 from service.api.shapes import StreamView, answer
 from service.engine import engine as engines
-from service.model import Reason, Refusal
 
 router = APIRouter(prefix="/v1/streams", tags=["streams"])
 
@@ -35,16 +35,16 @@ _VIEW = {
     responses={200: answer(StreamView, "The stream as it stands.", _VIEW), **documented(404, 422, 503)},
 )
 async def get_stream(id: str, of: Annotated[OfSource, Query()], service: LiveService) -> Response:
-    """Its last values, the number of its last border record and the queries that it is inside."""
+    """Its last values, the number of its last border record and the queries that it is inside. An id that
+    ends in `/trace` or `/safe-region` must be sent with that slash as `%2F`."""
 
     def look(engine: engines.Engine) -> engines.StreamView | None:
-        if of.source not in engine.sets:
-            raise unknown_source(of.source)
+        queries_of(engine, of.source)
         return engine.stream(of.source, id)
 
     stream = await service.ask(look)
     if stream is None:
-        raise _unknown(of.source, id)
+        raise unknown_stream(of.source, id, field="id")
     return json_answer(
         {
             "source": of.source,
@@ -72,9 +72,5 @@ async def get_stream(id: str, of: Annotated[OfSource, Query()], service: LiveSer
 async def delete_stream(id: str, of: Annotated[OfSource, Query()], service: LiveService) -> Response:
     """The stream leaves exactly the queries that it is in. Its next event begins a new life."""
     if not id or not await service.remove_stream(of.source, id):
-        raise _unknown(of.source, id)
+        raise unknown_stream(of.source, id, field="id")
     return Response(status_code=204)
-
-
-def _unknown(source: str, id: str) -> Refusal:
-    return Refusal(Reason.UNKNOWN_ID, "id", f"source {source!r} has no stream {id!r}")

@@ -23,21 +23,19 @@ def index_view(source: Source, indexes: Mapping[str, Sequence[PartView]]) -> dic
     names = tuple(source.attributes)
     return {
         "source": source.name,
-        **{
-            index: [
-                {
-                    "structure": part.structure,
-                    "reason": part.reason,
-                    "attributes": [names[attribute] for attribute in part.attributes],
-                    "boxes": part.boxes,
-                    "removed": part.removed,
-                    "bytes": part.nbytes,
-                    "predicted_ns": None if isnan(part.predicted_ns) else round(part.predicted_ns, 1),
-                }
-                for part in parts
-            ]
-            for index, parts in indexes.items()
-        },
+        **{index: [part_view(names, part) for part in parts] for index, parts in indexes.items()},
+    }
+
+
+def part_view(attributes: Sequence[str], part: PartView) -> dict[str, Any]:
+    return {
+        "structure": part.structure,
+        "reason": part.reason,
+        "attributes": [attributes[attribute] for attribute in part.attributes],
+        "boxes": part.boxes,
+        "removed": part.removed,
+        "bytes": part.nbytes,
+        "predicted_ns": None if isnan(part.predicted_ns) else round(part.predicted_ns, 1),
     }
 
 

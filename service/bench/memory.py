@@ -17,6 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from service.allocator import give_back_large_blocks
 from service.bench.measure import digest_of
 from service.bench.workloads import Workload
 from service.index.protocol import Hits, Points
@@ -45,18 +46,20 @@ def grown(
 
 
 def _measured(build: Callable[[Workload], Stab], load: Callable[[], Workload]) -> Grown:
+    give_back_large_blocks()  # as the service does
     # A small one first: what is loaded or allocated once does not count.
     workload = load()
     few = workload._replace(lo=workload.lo[:100], hi=workload.hi[:100])
     build(few)(workload.points[:1])
     gc.collect()
-    before = _resident_bytes()
+    before = resident_bytes()
     stab = build(workload)
     gc.collect()
-    after = _resident_bytes()
+    after = resident_bytes()
     return Grown(after - before, digest_of(stab(workload.points)))
 
 
-def _resident_bytes() -> int:
+def resident_bytes() -> int:
+    """Of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")

@@ -127,8 +127,9 @@ def one_at_a_time(scale: Scale, seed: int) -> Result:
     quick = scale is Scale.QUICK
     boxes, rounds, each = (10_000, 40, 50) if quick else (1_000_000, 2_000, 100)
     load = E(boxes + rounds * each, 10_000, seed)
+    slots = load.slots  # made once: it is as long as all boxes
     index = DefaultIndex(2, aside=True)
-    index.insert(load.slots[:boxes], load.lo[:boxes], load.hi[:boxes])
+    index.insert(slots[:boxes], load.lo[:boxes], load.hi[:boxes])
     _stab_latencies(index, load, min(rounds, 100), lambda: 0)
     before = _stab_latencies(index, load, rounds, lambda: 0)
     at = boxes
@@ -139,7 +140,7 @@ def one_at_a_time(scale: Scale, seed: int) -> Result:
             nonlocal at
             for box in range(at, at + each):
                 cut = slice(box, box + 1)
-                index.insert(load.slots[cut], load.lo[cut], load.hi[cut])
+                index.insert(slots[cut], load.lo[cut], load.hi[cut])
             at += each
             merger.step()
             return each

@@ -7,7 +7,7 @@ so a text that comes later is already inside. Codes live in memory only; the log
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,3 +48,39 @@ class Dictionary:
             return [Interval(code, code + 1.0) for code in codes]
         ends = [0.0, *(code + 1.0 for code in codes)]
         return [Interval(lo, hi) for lo, hi in zip(ends, [*codes, float("inf")], strict=True) if lo < hi]
+
+
+class Overlay(Dictionary):
+    """What another dictionary knows, and codes of its own for further texts, of which the other hears
+    nothing.
+
+    For questions: what somebody asks about leaves no trace. Good as long as the other is not changed.
+    """
+
+    __slots__ = ("_known", "_known_texts")
+
+    def __init__(self, known: Dictionary) -> None:
+        super().__init__()
+        self._known = known._codes
+        self._known_texts = known.texts
+
+    def code(self, text: str) -> float:
+        code = self._known.get(text)
+        if code is not None:
+            return code
+        code = self._codes.get(text)
+        if code is None:
+            code = self._codes[text] = float(len(self._known_texts) + len(self.texts))
+            self.texts.append(text)
+        return code
+
+    def text(self, code: float) -> str | None:
+        if code == MISSING:
+            return None
+        place, known = int(code), len(self._known_texts)
+        return self._known_texts[place] if place < known else self.texts[place - known]
+
+
+def overlays(dictionaries: Mapping[str, Dictionary]) -> dict[str, Dictionary]:
+    """Dictionaries by attribute for one question: what it names and nobody else has leaves no trace."""
+    return {name: Overlay(dictionary) for name, dictionary in dictionaries.items()}

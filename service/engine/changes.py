@@ -17,10 +17,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from service.engine.aggregates import AggregateRecord
+from service.engine.boxes import Boxes
 from service.engine.catalog import QueryChange
 from service.engine.delta import Transition, settle
 from service.engine.effects import ENTER, LEAVE, BorderRecords, Cause, CommandEffects, Task
-from service.engine.queryset import KIND_BIT, Boxes, QuerySet, active_region
+from service.engine.queryset import KIND_BIT, QuerySet, active_region
 from service.engine.rules import Flags, rule_of
 from service.engine.streams import StreamTable, next_numbers
 from service.index.protocol import Hits, Rows, Slots

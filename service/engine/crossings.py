@@ -26,8 +26,7 @@ from service.engine.rules import Flags, Times
 from service.engine.streams import StreamTable, occurrences
 from service.index.default.segment import meets
 from service.index.protocol import Borders, BoxIndex, Hits, Points, Rows, Slots
-
-_ALL = slice(None)
+from service.model import Conjunct, Interval, Texts
 
 
 class Walked(NamedTuple):
@@ -39,6 +38,7 @@ class Walked(NamedTuple):
     verdict: NDArray[np.uint8]
     before: Rows
     first: Flags
+    silent: Flags
 
     @property
     def here(self) -> Rows:
@@ -62,14 +62,15 @@ def changed_pairs(table: StreamTable, queries: QuerySet, walked: Walked, hits: H
     jumped = _jumped(queries, walked)
     keep = _keep_borders(table, queries, walked, where) if len(queries.keeping) else None
     remembers = queries.rules.remembers
+    woken = _woken(table, walked)
     plain, hops = ~remembers[where.slots], ~remembers[jumped.slots]
     sides = np.where(where.entered[plain], ENTER, LEAVE).astype(np.uint8)
     parts = [
         ChangedPairs(where.rows[plain], where.slots[plain], sides),
         ChangedPairs(jumped.rows[hops], jumped.slots[hops], np.full(int(hops.sum()), CROSS, dtype=np.uint8)),
     ]
-    if keep is not None or not (plain.all() and hops.all()):
-        facts = _facts(queries, where, keep, Hits(jumped.rows[~hops], jumped.slots[~hops]))
+    if keep is not None or len(woken.rows) or not (plain.all() and hops.all()):
+        facts = _facts(queries, where, keep, Hits(jumped.rows[~hops], jumped.slots[~hops]), woken)
         parts.append(_settle_in_waves(table, queries, walked, facts))
     return ChangedPairs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
@@ -96,61 +97,57 @@ def moves_of(table: StreamTable, walked: Walked, changed: ChangedPairs) -> Itera
         )
 
 
-def restart_waits(table: StreamTable, queries: QuerySet, rows: Rows, clock: Times) -> None:
-    """Waits of streams that had been silent for too long begin anew with the event that broke the silence,
-    at ``clock``."""
-    if not len(rows) or not len(table.memory):
-        return
-    for row, now in zip(rows.tolist(), clock.tolist(), strict=True):
-        waits = [slot for slot, entry in table.memory.of_row(row).items() if entry[0] == WAITING]
-        slots = np.array(waits, dtype=np.int32)
-        streams = np.full(len(waits), row, dtype=np.int32)
-        before = table.memory.get(streams, slots)
-        after = before._replace(since=np.full(len(waits), now, dtype=np.int64))
-        table.memory.put(streams, slots, before, after, queries.rules.of(slots))
+def _woken(table: StreamTable, walked: Walked) -> Hits:
+    """The waits that begin anew because an event broke too long a silence, by (row of the batch, slot). Such
+    a row is the first of its stream in the batch, so what is remembered is as it was before the batch."""
+    woken = [
+        (place, slot)
+        for place in (np.flatnonzero(walked.silent).tolist() if len(table.memory) else ())
+        for slot, entry in sorted(table.memory.of_row(int(walked.rows[place])).items())
+        if entry[0] == WAITING
+    ]
+    pairs = np.array(woken, dtype=np.int32).reshape(-1, 2)
+    return Hits(pairs[:, 0], pairs[:, 1])
 
 
 def _where_borders(queries: QuerySet, walked: Walked, hits: Hits) -> Borders:
-    """Who holds exactly one of where each row's stream was and where it is, by (row of the batch, slot)."""
-    crossed = _differences(hits, len(walked.points), walked.before, walked.here)
+    """Who holds exactly one of where each row's stream was and where it is, by rising row of the batch."""
+    crossed = _differences(hits, len(walked.points), walked.before, walked.here, queries.marks)
     if not len(queries.quiet):
         return crossed
-    quiet = _index_borders(queries.quiet, walked)
+    quiet = _index_borders(queries.quiet, walked.points, walked.before, walked.here)
     rows, slots, entered = (np.concatenate(columns) for columns in zip(crossed, quiet, strict=True))
-    order = np.lexsort((slots, rows))
+    order = np.argsort(rows, kind="stable")
     return Borders(rows[order], slots[order], entered[order])
 
 
 def _keep_borders(table: StreamTable, queries: QuerySet, walked: Walked, where: Borders) -> Borders | None:
-    """The borders of ``keep`` regions that streams cross who are members, or become some in this batch: for
-    all others they mean nothing."""
-    remembered = queries.rules.remembers[where.slots]
-    rows = table.memory.rows.among(walked.rows)
-    if remembered.any():
-        rows |= np.isin(walked.rows, walked.rows[where.rows[remembered]])
-    places = np.flatnonzero(rows).astype(np.int32)
-    if not len(places):
+    """The borders of ``keep`` regions that may matter: of streams that have memory, or begin to have it here.
+    None if there are none such, so that queries without ``keep`` pay nothing."""
+    streams = walked.rows
+    begins = streams[where.rows[queries.rules.keeps[where.slots]]]
+    rows = np.flatnonzero(table.memory.among(streams) | np.isin(streams, begins)).astype(np.int32)
+    if not len(rows):
         return None
-    found = _index_borders(queries.keeping, walked, places)
-    return Borders(places[found.rows], found.slots, found.entered)
+    crossed = _index_borders(queries.keeping, walked.points, walked.before[rows], walked.here[rows])
+    return crossed._replace(rows=rows[crossed.rows])
 
 
-def _index_borders(index: BoxIndex, walked: Walked, places: Rows | slice = _ALL) -> Borders:
-    """The borders of an index that the rows at some places cross; rows of the answer count the places."""
-    nowhere = np.full((1, walked.points.shape[1]), np.nan)
-    known = np.concatenate([walked.points, nowhere])  # row NOWHERE, -1, is the last
-    return index.borders(known[walked.before[places]], known[walked.here[places]])
+def _index_borders(index: BoxIndex, points: Points, before: Rows, here: Rows) -> Borders:
+    nowhere = np.full((1, points.shape[1]), np.nan)
+    known = np.concatenate([points, nowhere])  # row NOWHERE, -1, is the last
+    return index.borders(known[before], known[here])
 
 
-def _differences(hits: Hits, used: int, before: Rows, here: Rows) -> Borders:
-    """The borders between the hits of two points a row (NOWHERE: of none)."""
+def _differences(hits: Hits, used: int, before: Rows, here: Rows, marks: NDArray[np.uint8]) -> Borders:
+    """The borders between the hits of two points a row (NOWHERE: of none), by rising row."""
     indptr = np.searchsorted(hits.rows, np.arange(used + 1, dtype=np.int32)).astype(np.int64)
     room = len(before) + 64
     while True:
         pairs = np.empty(room, dtype=np.int32)
         slots = np.empty(room, dtype=np.int32)
         entered = np.empty(room, dtype=np.bool_)
-        found = kernels.differences(indptr, hits.slots, before, here, pairs, slots, entered)
+        found = kernels.differences(indptr, hits.slots, before, here, marks, pairs, slots, entered)
         if found <= room:
             return Borders(pairs[:found], slots[:found], entered[:found])
         room = found
@@ -168,24 +165,26 @@ class _Facts(NamedTuple):
     jumps: Flags
 
 
-def _facts(queries: QuerySet, where: Borders, keep: Borders | None, jumped: Hits) -> _Facts:
+def _facts(queries: QuerySet, where: Borders, keep: Borders | None, jumped: Hits, woken: Hits) -> _Facts:
     width = max(len(queries.names), 1)
     chosen = np.flatnonzero(queries.rules.remembers[where.slots])
     keys_of_where = where.rows[chosen].astype(np.int64) * width + where.slots[chosen]
     keys_of_jumps = jumped.rows.astype(np.int64) * width + jumped.slots
+    keys_of_woken = woken.rows.astype(np.int64) * width + woken.slots
     keys_of_keep, kept = np.empty(0, np.int64), np.empty(0, np.bool_)
     if keep is not None:
         keys_of_keep, kept = keep.rows.astype(np.int64) * width + keep.slots, keep.entered
-    keys = np.unique(np.concatenate([keys_of_where, keys_of_keep, keys_of_jumps]))
+    keys = np.unique(np.concatenate([keys_of_where, keys_of_keep, keys_of_jumps, keys_of_woken]))
     slots = (keys % width).astype(np.int32)
     by_where, in_where = _looked_up(keys, keys_of_where, where.entered[chosen])
     by_keep, in_keep = _looked_up(keys, keys_of_keep, kept)
     keeps = queries.rules.keeps[slots]
+    inside = np.isin(keys, keys_of_woken) & ~by_where  # who waits is inside
     return _Facts(
         pairs=(keys // width).astype(np.int32),
         slots=slots,
-        inside0=by_where & ~in_where,
-        inside1=in_where,
+        inside0=inside | (by_where & ~in_where),
+        inside1=inside | in_where,
         # Who crosses neither border stays what it is: a member is held.
         held1=np.where(by_keep, in_keep, np.where(by_where, in_where | keeps, True)),
         jumps=np.isin(keys, keys_of_jumps),
@@ -193,9 +192,11 @@ def _facts(queries: QuerySet, where: Borders, keep: Borders | None, jumped: Hits
 
 
 def _looked_up(keys: NDArray[np.int64], known: NDArray[np.int64], values: Flags) -> tuple[Flags, Flags]:
-    """Which keys are known, and their values (False for the others). ``known`` ascends."""
+    """Which keys are known, and their values (False for the others)."""
     if not len(known):
         return np.zeros(len(keys), np.bool_), np.zeros(len(keys), np.bool_)
+    order = np.argsort(known)
+    known, values = known[order], values[order]
     place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
     found = known[place] == keys
     return found, found & values[place]
@@ -223,7 +224,7 @@ def _settle_in_waves(table: StreamTable, queries: QuerySet, walked: Walked, fact
                 watched1=lives,
                 rule1=rule,
                 begins=walked.first[pairs],
-                restarts=walked.first[pairs],
+                restarts=walked.first[pairs] | walked.silent[pairs],
                 remains=lives,
                 now=walked.clock[pairs],
             )
@@ -243,27 +244,44 @@ def _jumped(queries: QuerySet, walked: Walked) -> Hits:
         return Hits(np.empty(0, np.int32), np.empty(0, np.int32))
     moved = np.flatnonzero((walked.verdict == kernels.MOVES) & (walked.before >= 0)).astype(np.int32)
     begin, end = walked.points[walked.before[moved]], walked.points[moved]
-    rows, slots = queries.crossing.met(begin, end)
-    if queries.dictionaries:
-        met = [
-            _meets(queries, slot, begin[row], end[row])
+    if not queries.dictionaries:
+        rows, slots = queries.crossing.met(begin, end)
+        return Hits(moved[rows], slots)
+    # Categories have no between: the segment is asked for as if they stayed, and each box is judged then.
+    category = np.array([name in queries.dictionaries for name in queries.attributes])
+    rows, slots = queries.crossing.met(begin, np.where(category, begin, end), box_by_box=True)
+    kept = np.array(
+        [
+            _jumps(queries, slot, begin[row], end[row])
             for row, slot in zip(rows.tolist(), slots.tolist(), strict=True)
-        ]
-        kept = np.array(met, dtype=np.bool_)
-        rows, slots = rows[kept], slots[kept]
-    return Hits(moved[rows], slots)
+        ],
+        dtype=np.bool_,
+    )
+    return Hits(moved[rows[kept]], slots[kept])
 
 
-def _meets(queries: QuerySet, slot: int, begin: Points, end: Points) -> bool:
-    """The same for one pair where categories count: they have no between, but must hold at both ends."""
+def _jumps(queries: QuerySet, slot: int, begin: Points, end: Points) -> bool:
+    """Whether a stream jumps over one query whose source has categories: they must hold at both ends."""
     query = queries.queries[slot]
     assert query is not None
-    category = np.array([name in queries.dictionaries for name in queries.attributes])
-    for lo, hi in zip(*queries.boxes(query.region), strict=True):
-        holds = (lo <= begin) & (begin < hi) & (lo <= end) & (end < hi)
-        bounded = ~category & ((lo != -np.inf) | (hi != np.inf))
-        columns = (column[bounded] for column in (begin, end, lo, hi))
-        sides = np.stack(list(columns), axis=1)
-        if holds[category].all() and np.isfinite(sides[:, :2]).all() and meets(sides.tolist()):
-            return True
-    return False
+    place = {name: column for column, name in enumerate(queries.attributes)}
+
+    def holds(conjunct: Conjunct, point: Points) -> bool:
+        return all(
+            any(lo <= point[place[name]] < hi for lo, hi in queries.intervals(name, bound))
+            for name, bound in conjunct.items()
+        )
+
+    met = False
+    for conjunct in query.region.conjuncts:
+        if holds(conjunct, begin) or holds(conjunct, end):
+            return False
+        texts = {name: bound for name, bound in conjunct.items() if isinstance(bound, Texts)}
+        sides = [
+            (float(begin[place[name]]), float(end[place[name]]), *bound)
+            for name, bound in conjunct.items()
+            if isinstance(bound, Interval)
+        ]
+        present = all(np.isfinite(side[:2]).all() for side in sides)
+        met |= present and holds(texts, begin) and holds(texts, end) and meets(sides)
+    return met

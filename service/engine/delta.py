@@ -8,7 +8,8 @@ What is remembered of the others is a *state* and two times:
 - WAITING: inside, and a member when ``for`` has passed since ``since`` and the cooldown has ended.
 - MEMBER: of a query that stores (``keep``, ``for``, ``cooldown``, ``once``), whose members are not told by
   where they are: it stays one while ``where`` or ``keep`` holds it.
-- ``free_at``: before that time it cannot become a member again: the end of a cooldown, NEVER after its once.
+- ``free_at``: before that time it cannot become a member again: the end of a cooldown, which is forgotten
+  then or when the query has no cooldown any more; NEVER after its once.
 
 Every cause is one transition of the same facts. An event changes what is inside; a registration or an
 enabling turns ``watched`` on, a deletion, a disabling or the removal of the stream turns it off; an update
@@ -40,9 +41,11 @@ class Memory(NamedTuple):
         return Memory(self.state[places], self.since[places], self.free_at[places])
 
     def due(self, rule: Rule) -> Times:
-        """When each wait ends, ``int64[n]`` ms; NEVER for a pair that does not wait."""
-        ends = np.maximum(self.since + rule.dwell, np.where(rule.cooldown > 0, self.free_at, 0))
-        return np.where(self.state == WAITING, ends, NEVER)
+        """When time alone changes what is remembered, ``int64[n]`` ms: a wait ends, or else a cooldown; NEVER
+        where it does not."""
+        cools = self.free_at > 0
+        ends = np.maximum(self.since + rule.dwell, self.free_at)
+        return np.where(self.state == WAITING, ends, np.where(cools, self.free_at, NEVER))
 
 
 class Transition(NamedTuple):
@@ -87,8 +90,9 @@ def settle(t: Transition) -> Settled:
     stays = member0 & t.watched1 & t.held1
     left = member0 & ~stays
     spent = rule.once & (left | (free_at == NEVER))
-    free_at = np.where(left, t.now + rule.cooldown, np.where(free_at == NEVER, 0, free_at))
-    free_at = np.where(spent, NEVER, free_at)
+    free_at = np.where(left, t.now + rule.cooldown, free_at)
+    cools = (rule.cooldown > 0) & (free_at > t.now) & (free_at != NEVER)
+    free_at = np.where(spent, NEVER, np.where(cools, free_at, 0))
 
     candidate = t.watched1 & t.inside1 & ~stays
     ignored1 = candidate & np.where(t.begins, rule.ignores & ~member0, state == IGNORED)
@@ -101,13 +105,12 @@ def settle(t: Transition) -> Settled:
 
     waits = open_ & ~enters
     state1 = np.select([ignored1, waits, member1 & rule.stores], [IGNORED, WAITING, MEMBER], NONE)
-    remembered = t.remains & rule.stores & ((free_at > t.now) | rule.once)
     return Settled(
         member0,
         member1,
         Memory(
             np.where(t.remains, state1, NONE).astype(np.uint8),
             np.where(waits, since, 0),
-            np.where(remembered, free_at, 0),
+            np.where(t.remains, free_at, 0),
         ),
     )

@@ -6,7 +6,7 @@ wait or streams can expire; a batch and its events one by one give the same.
 
 A stream whose time to live ends first is removed first, and waits for nothing then; in the same millisecond
 its waits end first. A wait of a stream that has been silent for ``stale_after`` does not end: it begins anew
-with the next event (``crossings.restart_waits``).
+with the next event (``crossings``).
 
 Aggregates that are due move nobody and cut nothing: they are told between the changes that they follow.
 """
@@ -14,7 +14,6 @@ Aggregates that are due move nobody and cut nothing: they are told between the c
 from __future__ import annotations
 
 from itertools import groupby
-from typing import NamedTuple
 
 import numpy as np
 
@@ -48,12 +47,15 @@ def apply_in_time(
     *,
     max_streams: int,
     max_ids: int,
+    commands: int,
 ) -> list[EventEffects | CommandEffects]:
     """What a batch of events and the time that it lets pass do, in order."""
     effects: list[EventEffects | CommandEffects] = []
-    limits = {"max_streams": max_streams, "max_ids": max_ids}
+    limits = {"max_streams": max_streams, "max_ids": max_ids, "commands": commands}
     clock = table.time.move(batch.ts, batch.timed, batch.log_ts)
     shortest = min(queries.rules.shortest_wait, queries.source.stream_ttl or NEVER)
+    if queries.rules.shortest_wait != NEVER:  # no wait may begin and a silence end in one part
+        shortest = min(shortest, queries.source.stale_after or NEVER)
     # What is remembered of a stream ends with it: nothing of its next life may lie in the same part.
     lives = np.append(np.flatnonzero(batch.removal) + 1 if queries.rules.store else [], len(clock)).astype(
         int
@@ -84,15 +86,11 @@ def fire(
 ) -> list[CommandEffects]:
     """Does what is due up to a time, ms. O(what is due); now and then O(streams), where they can expire."""
     effects: list[CommandEffects] = []
-    changes: list[tuple[int, Move]] = []
+    changes: _Changes = []
     if next_due(table, queries) <= up_to:
-        for caused in (
-            _end_waits(task, table, queries, up_to),
-            _expire(task, table, queries, up_to, max_ids),
-        ):
-            if caused is not None:
-                effects.append(caused.effects)
-                changes += caused.changes
+        ended = _end_waits(task, table, queries, up_to, changes)
+        expired = _expire(task, table, queries, up_to, changes, max_ids)
+        effects = [one for one in (ended, expired) if one is not None]
     if table.aggregates.next_due <= up_to or changes:
         changes.sort(key=_when)
         grouped = ((at, [move for _, move in moves]) for at, moves in groupby(changes, key=_when))
@@ -102,11 +100,8 @@ def fire(
     return effects
 
 
-class _Caused(NamedTuple):
-    """What time did, and what the aggregates follow of it: moves with their times, ms."""
-
-    effects: CommandEffects
-    changes: list[tuple[int, Move]]
+_Changes = list[tuple[int, Move]]
+"""What the aggregates follow of what time does: moves with their times, ms."""
 
 
 def _when(change: tuple[int, Move]) -> int:
@@ -121,52 +116,56 @@ def _only_told(task: Task, table: StreamTable, told: list[AggregateRecord]) -> C
     return CommandEffects(task, [], borders, table.point[none], told)
 
 
-def _end_waits(task: Task, table: StreamTable, queries: QuerySet, up_to: int) -> _Caused | None:
-    """Those who have waited long enough become members."""
-    ttl, stale_after = queries.source.stream_ttl or NEVER, queries.source.stale_after or NEVER
-    ended: list[tuple[int, int, int, bool]] = []
-    for due, row, slot in table.memory.ended(up_to, queries.rules):
-        entry = table.memory.of_row(row).get(slot)
-        if entry is None or entry[0] != WAITING:
-            continue
-        one = np.array([slot], dtype=np.int32)
-        rule = queries.rules.of(one)
-        memory = Memory(*(np.array([value]) for value in entry))
-        silent_for = due - int(table.seen[row])
-        if int(memory.due(rule)[0]) != due or silent_for > ttl or silent_for >= stale_after:
-            continue
-        after = (MEMBER, 0, entry[2] if rule.once[0] else 0)
-        table.memory.set(row, slot, after)
-        ended.append((due, row, slot, due > entry[1] + int(rule.dwell[0])))
-    if not ended:
+def _end_waits(
+    task: Task, table: StreamTable, queries: QuerySet, up_to: int, changes: _Changes
+) -> CommandEffects | None:
+    """Those who have waited long enough become members; cooldowns that are over are forgotten."""
+    ends = list(dict.fromkeys(table.memory.ended(up_to, queries.rules)))
+    if not ends:
         return None
-    dues, rows, slots, cooled = (np.array(column) for column in zip(*ended, strict=True))
-    streams, owners = rows.astype(np.int32), slots.astype(np.int32)
-    table.touch(streams)
-    counted = np.flatnonzero(table.aggregates.slots.among(owners)).tolist()
-    changes = [
-        (ended[i][0], Move(ended[i][1], table.point[rows[i]].tolist(), (), ended[i][2:3])) for i in counted
-    ]
-    told = (queries.kinds[owners] & _ENTER) != 0
-    streams, owners = streams[told], owners[told]
-    effects = CommandEffects(
+    columns = np.array(ends, dtype=np.int64)
+    due, rows, slots = columns[:, 0], columns[:, 1].astype(np.int32), columns[:, 2].astype(np.int32)
+    memory, rule = table.memory.get(rows, slots), queries.rules.of(slots)
+    waits = memory.state == WAITING
+    silence = due - table.seen[rows]
+    silent = (silence > (queries.source.stream_ttl or NEVER)) | (
+        silence >= (queries.source.stale_after or NEVER)
+    )
+    over = (memory.due(rule) == due) & ~(waits & silent)
+    enters = over & waits
+    after = Memory(
+        np.where(enters, MEMBER, memory.state).astype(np.uint8),
+        np.where(enters, 0, memory.since),
+        np.where(over, 0, memory.free_at),
+    )
+    table.touch(rows[table.memory.put(rows, slots, memory, after, rule)])
+    for i in np.flatnonzero(enters & table.aggregates.slots.among(slots)).tolist():
+        changes.append((ends[i].due, Move(ends[i].row, table.point[rows[i]].tolist(), (), (ends[i].slot,))))
+    told = np.flatnonzero(enters & ((queries.kinds[slots] & _ENTER) != 0)).tolist()
+    if not told:
+        return None
+    told = sorted(told, key=lambda i: (ends[i].due, ends[i].row, queries.names[ends[i].slot]))
+    streams = rows[told]
+    cooled = due > memory.since + rule.dwell
+    return CommandEffects(
         task,
         [Cause(None, "dwell"), Cause(None, "cooldown")],
         BorderRecords(
             causes=cooled[told].astype(np.int32),
             streams=streams,
             seq=next_numbers(table, streams),
-            ts=dues[told].astype(np.int64),
+            ts=due[told],
             starts=np.arange(len(streams) + 1, dtype=np.int64),
-            slots=owners,
+            slots=slots[told],
             sides=np.full(len(streams), ENTER, dtype=np.uint8),
         ),
         table.point[streams],
     )
-    return _Caused(effects, changes)
 
 
-def _expire(task: Task, table: StreamTable, queries: QuerySet, up_to: int, max_ids: int) -> _Caused | None:
+def _expire(
+    task: Task, table: StreamTable, queries: QuerySet, up_to: int, changes: _Changes, max_ids: int
+) -> CommandEffects | None:
     """Streams that have been silent for their time to live are removed, each from all that it is in."""
     ttl = queries.source.stream_ttl
     if ttl is None or table.find_oldest() > up_to - ttl:
@@ -183,18 +182,18 @@ def _expire(task: Task, table: StreamTable, queries: QuerySet, up_to: int, max_i
         verdict=np.full(n, kernels.REMOVES, dtype=np.uint8),
         before=np.arange(n, 2 * n, dtype=np.int32),
         first=np.zeros(n, dtype=np.bool_),
+        silent=np.zeros(n, dtype=np.bool_),
     )
     changed = changed_pairs(table, queries, walked, queries.matching.stab(points))
     borders = number_borders(table, queries, walked, changed, due, max_ids)
-    changes = [(at, move) for at, moves in moves_of(table, walked, changed) for move in moves]
+    changes += [(at, move) for at, moves in moves_of(table, walked, changed) for move in moves]
     table.touch(rows)
     table.give_up(rows.tolist())
     table.find_oldest()
     told = borders.causes
-    effects = CommandEffects(
+    return CommandEffects(
         task,
         [Cause(None, "stream_removed")],
         borders._replace(causes=np.zeros(len(told), dtype=np.int32)),
         points[n:][told],
     )
-    return _Caused(effects, changes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,21 @@ class BorderRecords(NamedTuple):
     starts: NDArray[np.int64]
     slots: Slots
     sides: Sides
+
+
+def _none(dtype: type) -> NDArray[Any]:
+    return np.empty(0, dtype)
+
+
+NO_RECORDS = BorderRecords(
+    causes=_none(np.int32),
+    streams=_none(np.int32),
+    seq=_none(np.int64),
+    ts=_none(np.int64),
+    starts=np.zeros(1, np.int64),
+    slots=_none(np.int32),
+    sides=_none(np.uint8),
+)
 
 
 class EventEffects(NamedTuple):

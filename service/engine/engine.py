@@ -11,9 +11,9 @@ Data flow of a batch of events (``events``)::
 Commands go the same way with the points standing still (``changes``): the points of all streams are stabbed
 with the boxes before and after, and the same ``settle`` says who enters and who leaves.
 
-Invariants: effects depend on the order of events and commands only, not on where a batch was cut; all
-assigned tasks have seen exactly the commands that the catalog has. Nothing here reads a clock: ``now_ms``
-is always an argument. Not for: bytes (``wire``), positions and commits (``runtime``).
+Invariants: what happens to a stream depends on the order of events and commands only, not on where a batch
+was cut; all assigned tasks have seen exactly the commands that the catalog has. Nothing here reads a clock:
+``now_ms`` is always an argument. Not for: bytes (``wire``), positions and commits (``runtime``).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import numpy as np
 
 from service.engine.aggregates import KEY
 from service.engine.catalog import Catalog, Draft, QueryChange, SourceChange
+from service.engine.categories import Dictionary
 from service.engine.changes import apply_changes
 from service.engine.delta import MEMBER
 from service.engine.due import apply_in_time, fire, next_due
@@ -34,21 +35,24 @@ from service.engine.queryset import IndexFactory, QuerySet, default_index, new_d
 from service.engine.state import StateLog
 from service.engine.streams import StreamTable
 from service.engine.tally import Tally
+from service.engine.trace import Trace
 from service.index.default.level import PartView
 from service.index.default.mixed import DefaultIndex
 from service.index.protocol import BoxIndex, Points, Rows
 from service.language import Limits
-from service.model import MISSING, Missing, Query, Source
+from service.model import MISSING, Kind, Missing, Query, Source
 
 _NONE_JUDGED: Mapping[int, Query | Source | None] = {}
 
 
 class EngineLimits(NamedTuple):
-    """``streams``: the most living streams of one partition. ``ids``: the most ids in one record."""
+    """``streams``: the most living streams of one partition. ``ids``: the most ids in one record. ``trace``:
+    how many of its newest events a partition remembers for people."""
 
     streams: int = 10_000_000
     ids: int = 1_000
     queries: int = 10_000_000
+    trace: int = 4_096
 
 
 class Held(NamedTuple):
@@ -67,6 +71,25 @@ class StreamView(NamedTuple):
     seq: int
     inside: list[str]
     task: Task
+
+
+class StreamPlace(NamedTuple):
+    """A living stream: its partition, the table and its row there."""
+
+    task: Task
+    table: StreamTable
+    row: int
+
+    @property
+    def ts(self) -> int | None:
+        """Time of its last timed event, ms."""
+        ts = int(self.table.last_ts[self.row])
+        return None if ts == NO_TIME else ts
+
+    @property
+    def point(self) -> Points:
+        """Its last value as a copy, ``float64[1, d]``: others may keep it while the stream moves on."""
+        return self.table.point[self.row : self.row + 1].copy()
 
 
 class Engine:
@@ -104,6 +127,7 @@ class Engine:
             if query is not None and query.aggregates is not None
         ]
         table.aggregates.load(told, asking, queries.attributes)
+        table.trace = Trace(table.point.shape[1], self.limits.trace)
         self.tables[task], self._state_logs[task] = table, log
 
     def release(self, task: Task) -> Held | None:
@@ -143,6 +167,7 @@ class Engine:
             batch,
             max_streams=self.limits.streams,
             max_ids=self.limits.ids,
+            commands=self.catalog.offset,
         )
 
     def tick(self, task: Task, now_ms: int) -> list[CommandEffects]:
@@ -226,23 +251,41 @@ class Engine:
         indexes = {"matching": queries.matching, "quiet": queries.quiet}
         return {name: one.views() for name, one in indexes.items() if isinstance(one, DefaultIndex)}
 
+    def parts_holding(self, query: Query) -> list[tuple[PartView, int]]:
+        """The parts of its index that the boxes of a registered query lie in, and how many; none of a
+        disabled one. O(boxes that wait to be filed)."""
+        queries = self.sets[query.source]
+        index = queries.matching if Kind.MATCH in query.on else queries.quiet
+        return index.holding(queries.slot_of[query.id]) if isinstance(index, DefaultIndex) else []
+
     def stream(self, source: str, stream_id: str) -> StreamView | None:
         """One stream, or None. O(one stab)."""
+        place = self.place_of(source, stream_id)
+        if place is None:
+            return None
         queries = self.sets[source]
+        task, table, row = place
+        return StreamView(
+            last=values(queries, table.point[row]),
+            ts=place.ts,
+            seq=int(table.seq[row]),
+            inside=sorted(queries.names[slot] for slot in self.slots_of_member(source, place)),
+            task=task,
+        )
+
+    def slots_of_member(self, source: str, place: StreamPlace) -> list[int]:
+        """Slots of the queries that a stream is a member of. O(one stab)."""
+        queries = self.sets[source]
+        inside = queries.stab(place.point).slots.tolist()
+        return members_among(place.table, queries, place.row, inside)
+
+    def place_of(self, source: str, stream_id: str) -> StreamPlace | None:
+        """Where a living stream is kept, or None. O(partitions)."""
+        topic = self.sets[source].source.topic
         for task, table in self.tables.items():
-            row = table.row_of.get(stream_id, -1) if task.topic == queries.source.topic else -1
-            if row < 0 or not table.known[row]:
-                continue
-            hits = queries.stab(np.ascontiguousarray(table.point[row : row + 1]))
-            member = members_among(table, queries, row, hits.slots.tolist())
-            ts = int(table.last_ts[row])
-            return StreamView(
-                last=values(queries, table.point[row]),
-                ts=None if ts == NO_TIME else ts,
-                seq=int(table.seq[row]),
-                inside=sorted(queries.names[slot] for slot in member),
-                task=task,
-            )
+            row = table.row_of.get(stream_id, -1) if task.topic == topic else -1
+            if row >= 0 and table.known[row]:
+                return StreamPlace(task, table, row)
         return None
 
     def members(self, query_id: str) -> list[str]:
@@ -316,12 +359,21 @@ def members_among(table: StreamTable, queries: QuerySet, row: int, inside: Seque
     return by_place + [slot for slot, entry in memory.items() if entry[0] == MEMBER]
 
 
-def values(queries: QuerySet, point: Points) -> dict[str, float | str]:
+def present(
+    attributes: Sequence[str], dictionaries: Mapping[str, Dictionary], point: Points
+) -> dict[str, float | str]:
     """The present attributes of one point ``float64[d]``, categories as texts."""
-    present: dict[str, float | str] = {}
-    for name, value in zip(queries.attributes, point.tolist(), strict=True):
+    found: dict[str, float | str] = {}
+    for name, value in zip(attributes, point.tolist(), strict=True):
         if value == MISSING or value != value:
             continue
-        dictionary = queries.dictionaries.get(name)
-        present[name] = value if dictionary is None else dictionary.texts[int(value)]
-    return present
+        dictionary = dictionaries.get(name)
+        text = value if dictionary is None else dictionary.text(value)
+        assert text is not None, "a code that is not MISSING has a text"
+        found[name] = text
+    return found
+
+
+def values(queries: QuerySet, point: Points) -> dict[str, float | str]:
+    """The present attributes of one point ``float64[d]``, categories as texts."""
+    return present(queries.attributes, queries.dictionaries, point)

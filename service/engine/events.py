@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.engine import kernels
-from service.engine.crossings import ChangedPairs, Walked, changed_pairs, moves_of, restart_waits
+from service.engine.crossings import ChangedPairs, Walked, changed_pairs, moves_of
 from service.engine.effects import (
     CROSS,
     ENTER,
     LEAVE,
+    NO_RECORDS,
     Batch,
     BorderRecords,
     EventEffects,
@@ -51,9 +52,10 @@ def apply_events(
     *,
     max_streams: int,
     max_ids: int,
+    commands: int,
 ) -> EventEffects:
     """Moves the streams of one partition by one batch, during which nothing falls due. ``clock int64[n]`` is
-    the partition's time at each row. O(n stab + hits)."""
+    the partition's time at each row; ``commands``: the offset that the catalog is at. O(n stab + hits)."""
     batch, rows, refused, clock = _admit(table, batch, max_streams, clock)
     n = len(rows)
     points = np.empty((2 * n, len(queries.attributes)))
@@ -69,25 +71,24 @@ def apply_events(
     )  # fmt: skip
     if n:
         table.oldest_seen = min(table.oldest_seen, int(clock[0]))
-    restart_waits(table, queries, rows[silent], clock[silent])
     hits = queries.matching.stab(points[:used])
-    walked = Walked(rows, clock, points[:used], verdict, before, first)
+    walked = Walked(rows, clock, points[:used], verdict, before, first, silent)
     changed = changed_pairs(table, queries, walked, hits)
     aggregates = table.aggregates.follow(moves_of(table, walked, changed), int(clock[-1])) if n else []
     ts = np.where(batch.timed, batch.ts, batch.log_ts)
     borders = number_borders(table, queries, walked, changed, ts, max_ids)
+    table.trace.record(batch, rows, verdict, points[:n], commands=commands)
     removes = np.flatnonzero(verdict == kernels.REMOVES)
     points[removes] = points[before[removes]]
 
-    moved = (verdict == kernels.MOVES) | (verdict == kernels.REMOVES)
-    if source.stream_ttl or source.stale_after:
-        moved |= verdict == kernels.LATE  # it keeps its stream alive
-    touched = np.unique(rows[moved])
+    # A late event moves nothing, but its stream has been seen.
+    touched = np.unique(rows[np.isin(verdict, (kernels.MOVES, kernels.REMOVES, kernels.LATE))])
     table.touch(touched)
     table.give_up(touched[~table.known[touched]].tolist())
     rejected = np.flatnonzero(verdict == kernels.REJECTED).tolist()
     refused += [_refused(batch, i, Reason.LATE, "older than the last event of its stream") for i in rejected]
     matched = (hits.rows < n) & ((queries.kinds[hits.slots] & _MATCH) != 0)
+    queries.mark_fired(hits.slots[matched], changed.slots)
     return EventEffects(
         task=task,
         batch=batch,
@@ -151,7 +152,10 @@ def number_borders(
     """What is told of the pairs that changed, as numbered records in order of the rows; ``ts`` is by row."""
     rows = walked.rows
     told = np.flatnonzero((queries.kinds[changed.slots] & _BIT_OF_SIDE[changed.sides]) != 0)
-    told = told[np.lexsort((changed.slots[told], changed.sides[told], changed.pairs[told]))]
+    if len(told):
+        told = told[np.lexsort((changed.slots[told], changed.sides[told], changed.pairs[told]))]
+    elif not (walked.verdict == kernels.REMOVES).any():
+        return NO_RECORDS  # most single events: nothing is crossed
     pairs, slots, sides = changed.pairs[told], changed.slots[told], changed.sides[told]
     ids_of_row = np.bincount(pairs, minlength=len(rows))
     records_of_row = -(-ids_of_row // max_ids)

@@ -160,6 +160,7 @@ def walk(
         reads(types.int32, 1),
         reads(types.int32, 1),
         reads(types.int32, 1),
+        writes(types.uint8, 1),
         writes(types.int32, 1),
         writes(types.int32, 1),
         writes(types.boolean, 1),
@@ -170,15 +171,17 @@ def differences(
     slots: Slots,
     before: Rows,
     after: Rows,
+    marks: NDArray[np.uint8],
     out_pairs: Rows,
     out_slots: Slots,
     out_entered: Flags,
 ) -> int:
-    """Merges the hits of pairs of points and keeps what only one of the two has.
+    """Compares the hits of pairs of points and keeps what only one of the two has.
 
-    ``indptr int64[m + 1]`` and ``slots`` are hits by point, ascending; pair i goes from point
-    ``before[i]`` to ``after[i]`` (NOWHERE: no hits). Out: pair, slot and direction of each difference,
-    ascending by (pair, slot), at most ``len(out_slots)`` of them. Returns how many there are. O(hits).
+    ``indptr int64[m + 1]`` and ``slots`` are hits by point, in any order, none twice; pair i goes from point
+    ``before[i]`` to ``after[i]`` (NOWHERE: no hits). ``marks``, one a slot, is scratch: zeros before and
+    after. Out: pair, slot and direction of each difference, by rising pair, at most ``len(out_slots)`` of
+    them. Returns how many there are. O(hits).
     """
     found = 0
     room = len(out_slots)
@@ -188,21 +191,21 @@ def differences(
             a, a_end = indptr[before[i]], indptr[before[i] + 1]
         if after[i] >= 0:
             b, b_end = indptr[after[i]], indptr[after[i] + 1]
-        while a < a_end or b < b_end:
-            if a < a_end and b < b_end and slots[a] == slots[b]:
-                a += 1
-                b += 1
+        for slot in slots[a:a_end]:
+            marks[slot] = 1
+        for slot in slots[b:b_end]:
+            if marks[slot]:
+                marks[slot] = 0
                 continue
-            left = b >= b_end or (a < a_end and slots[a] < slots[b])
             if found < room:
-                out_pairs[found] = i
-                out_slots[found] = slots[a] if left else slots[b]
-                out_entered[found] = not left
+                out_pairs[found], out_slots[found], out_entered[found] = i, slot, True
             found += 1
-            if left:
-                a += 1
-            else:
-                b += 1
+        for slot in slots[a:a_end]:
+            if marks[slot]:
+                marks[slot] = 0
+                if found < room:
+                    out_pairs[found], out_slots[found], out_entered[found] = i, slot, False
+                found += 1
     return found
 
 

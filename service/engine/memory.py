@@ -3,8 +3,9 @@
 Only pairs that say something have an entry (``delta``: a state or a ``free_at``), so queries that need no
 memory cost nothing here. Entries lie by row of the stream table and are found by slot, too.
 
-The ends of waits are a heap. An end is never taken out when its wait is broken off: one that comes up and
-is not what its pair says now is dropped. Slots and rows are used again only after their pairs are forgotten.
+The ends of waits and of cooldowns are a heap. An end is never taken out when its wait is broken off: one
+that comes up and is not what its pair says now is dropped. Slots and rows are used again only after their
+pairs are forgotten.
 
 Not for: what a change does to a pair (``delta``), nor time (``due``).
 """
@@ -20,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.engine.delta import NONE, WAITING, Memory
-from service.engine.marks import Marks
 from service.engine.rules import NEVER, Rule, Rules
 from service.index.protocol import Rows, Slots
 
@@ -30,11 +30,16 @@ Entry = tuple[int, int, int]
 _NOTHING: Entry = (NONE, 0, 0)
 
 _MANY_ENDS = 1024
-"""The heap is made anew when it holds so many ends more than twice the waits that there are."""
+"""The heap is made anew when it holds so many ends more than twice the waits and cooldowns that there are."""
+
+
+def _is_timed(entry: Entry) -> bool:
+    state, _, free_at = entry
+    return state == WAITING or 0 < free_at < NEVER
 
 
 class End(NamedTuple):
-    """A wait of a pair ends at ``due``, ms."""
+    """A wait or the cooldown of a pair ends at ``due``, ms."""
 
     due: int
     row: int
@@ -46,11 +51,9 @@ class PairMemory:
 
     def __init__(self) -> None:
         self._by_row: dict[int, dict[int, Entry]] = {}
-        #: the rows that have memory
-        self.rows = Marks()
         self._rows_of: defaultdict[int, set[int]] = defaultdict(set)
         self._ends: list[End] = []
-        self._waiting = 0
+        self._timed = 0
 
     def __len__(self) -> int:
         """How many streams have memory."""
@@ -59,6 +62,12 @@ class PairMemory:
     def of_row(self, row: int) -> dict[int, Entry]:
         """The entries of a stream by slot; not to be changed."""
         return self._by_row.get(row, {})
+
+    def among(self, rows: Rows) -> NDArray[np.bool_]:
+        """Which of some streams have memory, ``bool[n]``."""
+        if not self._by_row:
+            return np.zeros(len(rows), dtype=np.bool_)
+        return np.fromiter((row in self._by_row for row in rows.tolist()), dtype=np.bool_, count=len(rows))
 
     def rows_of(self, slot: int) -> Iterable[int]:
         """The streams that have memory of a query."""
@@ -110,11 +119,8 @@ class PairMemory:
 
     def forget(self, row: int) -> None:
         """The stream is no more."""
-        if row not in self._by_row:
-            return
-        self.rows.put(row, False)
-        for slot, entry in self._by_row.pop(row).items():
-            self._waiting -= entry[0] == WAITING
+        for slot, entry in self._by_row.pop(row, {}).items():
+            self._timed -= _is_timed(entry)
             self._leave(row, slot)
 
     def retime(self, rules: Rules) -> None:
@@ -123,7 +129,7 @@ class PairMemory:
             (row, slot, entry)
             for row, entries in self._by_row.items()
             for slot, entry in entries.items()
-            if entry[0] == WAITING
+            if _is_timed(entry)
         ]
         memory = Memory(
             np.array([entry[0] for _, _, entry in waits], dtype=np.uint8),
@@ -136,12 +142,12 @@ class PairMemory:
 
     @property
     def next_end(self) -> int:
-        """No wait ends before this, ms; NEVER if none does."""
+        """Nothing ends before this, ms; NEVER if nothing does."""
         return self._ends[0].due if self._ends else NEVER
 
     def ended(self, by: int, rules: Rules) -> Iterator[End]:
         """Takes the ends up to a time, in order; some may be of waits broken off since."""
-        if len(self._ends) > 2 * self._waiting + _MANY_ENDS:
+        if len(self._ends) > 2 * self._timed + _MANY_ENDS:
             self.retime(rules)
         while self._ends and self._ends[0].due <= by:
             yield heappop(self._ends)
@@ -149,17 +155,15 @@ class PairMemory:
     def set(self, row: int, slot: int, entry: Entry) -> None:
         """Makes this the entry of a pair. The end of a wait is not noted (``put`` and ``retime`` do)."""
         entries = self._by_row.setdefault(row, {})
-        self._waiting += (entry[0] == WAITING) - (entries.get(slot, _NOTHING)[0] == WAITING)
+        self._timed += _is_timed(entry) - _is_timed(entries.get(slot, _NOTHING))
         if entry != _NOTHING:
             entries[slot] = entry
-            self.rows.put(row, True)
             self._rows_of[slot].add(row)
             return
         if entries.pop(slot, None) is not None:
             self._leave(row, slot)
         if not entries:
             del self._by_row[row]
-            self.rows.put(row, False)
 
     def _leave(self, row: int, slot: int) -> None:
         rows = self._rows_of[slot]

@@ -13,30 +13,22 @@ is crossed, however many hold the point. Two more indexes are empty unless queri
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from service.engine.boxes import Boxes, boxes_of, stretches
 from service.engine.categories import Dictionary
 from service.engine.rules import Rules
 from service.index.default.mixed import DefaultIndex
 from service.index.protocol import Bounds, BoxIndex, Hits, Points, Slots
-from service.model import AttributeType, Interval, Kind, Query, Region, Source
+from service.model import AttributeType, Interval, Kind, Query, Region, Source, Texts
 
 KIND_BIT: Mapping[Kind, int] = {Kind.MATCH: 1, Kind.ENTER: 2, Kind.LEAVE: 4, Kind.CROSS: 8}
 
 IndexFactory = Callable[[Source], BoxIndex]
 """Makes an empty index for the queries of a source."""
-
-
-class Boxes(NamedTuple):
-    """``[lo[i], hi[i])`` belongs to the number ``owners[i]``."""
-
-    owners: Slots
-    lo: Bounds
-    hi: Bounds
 
 
 class QuerySet:
@@ -56,27 +48,21 @@ class QuerySet:
         self.queries: list[Query | None] = []
         self.kinds: NDArray[np.uint8] = np.zeros(16, dtype=np.uint8)
         self.selects: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
+        #: by slot: whether it matched, or, of one without matches, a border was crossed, since it was indexed
+        self.fired: NDArray[np.bool_] = np.zeros(16, dtype=np.bool_)
+        self.marks: NDArray[np.uint8] = np.zeros(16, dtype=np.uint8)  # scratch, zeros between uses
         self.projections: list[tuple[str, ...]] = []
         self._free: list[int] = []
         self._given_up: list[int] = []
 
     def boxes(self, region: Region) -> tuple[Bounds, Bounds]:
         """A region as boxes over the source's attributes, ``float64[n, d]`` twice; free: -inf..inf."""
-        rows: list[tuple[Interval, ...]] = []
-        free = [Interval(-np.inf, np.inf)]
-        for conjunct in region.conjuncts:
-            axes: list[Sequence[Interval]] = []
-            for name in self.attributes:
-                bound = conjunct.get(name)
-                if bound is None:
-                    axes.append(free)
-                elif isinstance(bound, Interval):
-                    axes.append([bound])
-                else:
-                    axes.append(self.dictionaries[name].intervals(bound))
-            rows.extend(product(*axes))
-        flat = np.array(rows, dtype=np.float64).reshape(len(rows), len(self.attributes), 2)
-        return np.ascontiguousarray(flat[:, :, 0]), np.ascontiguousarray(flat[:, :, 1])
+        _, lo, hi = boxes_of([(0, region)], self.attributes, self.dictionaries)
+        return lo, hi
+
+    def intervals(self, name: str, bound: Interval | Texts) -> Sequence[Interval]:
+        """What a bound allows of the axis of an attribute, ascending."""
+        return stretches(bound, self.dictionaries.get(name))
 
     def boxes_of(self, numbered: Iterable[tuple[int, Query | None]]) -> Boxes:
         """The boxes of some queries under their numbers; those that are None or disabled have none."""
@@ -84,15 +70,8 @@ class QuerySet:
 
     def boxes_in(self, numbered: Iterable[tuple[int, Region | None]]) -> Boxes:
         """The boxes of some regions under their numbers; None has none."""
-        dims = len(self.attributes)
-        owners, lows, highs = [np.empty(0, np.int32)], [np.empty((0, dims))], [np.empty((0, dims))]
-        for number, region in numbered:
-            if region is not None:
-                lo, hi = self.boxes(region)
-                owners.append(np.full(len(lo), number, dtype=np.int32))
-                lows.append(lo)
-                highs.append(hi)
-        return Boxes(np.concatenate(owners), np.concatenate(lows), np.concatenate(highs))
+        regions = ((number, region) for number, region in numbered if region is not None)
+        return boxes_of(regions, self.attributes, self.dictionaries)
 
     def put(self, queries: Sequence[Query]) -> Slots:
         """Registers or replaces queries (each id once) and returns their slots. One index update for all."""
@@ -108,6 +87,7 @@ class QuerySet:
             self.projections[slot] = query.select
             self.selects[slot] = bool(query.select)
         self._move(moves)
+        self.fired[[slot for slot, old, new in moves if old != new]] = False
         return np.array(slots, dtype=np.int32)
 
     def drop(self, ids: Sequence[str]) -> Slots:
@@ -137,6 +117,12 @@ class QuerySet:
             self._new_indexes()
             self._move([(slot, _NOWHERE, _places(query)) for slot, query in enumerate(self.queries)])
 
+    def mark_fired(self, matched: Slots, crossed: Slots) -> None:
+        """Marks what a batch of events did: a slot a match, and a slot a border that a stream crossed, of
+        which those of queries without matches count. O(n)."""
+        self.fired[matched] = True
+        self.fired[crossed[(self.kinds[crossed] & KIND_BIT[Kind.MATCH]) == 0]] = True
+
     def ids(self, slots: Slots) -> list[str]:
         names = self.names
         return [names[slot] for slot in slots.tolist()]
@@ -147,13 +133,13 @@ class QuerySet:
         return len(self.matching) + len(self.quiet)
 
     def stab(self, points: Points) -> Hits:
-        """All (row, slot) of enabled queries around ``float64[m, d]`` points, sorted. For answers to people;
-        events ask the two indexes apart."""
+        """All (row, slot) of enabled queries around ``float64[m, d]`` points, by rising row. For answers to
+        people; events ask the two indexes apart."""
         rows, slots = (
             np.concatenate(columns)
             for columns in zip(self.matching.stab(points), self.quiet.stab(points), strict=True)
         )
-        order = np.lexsort((slots, rows))
+        order = np.argsort(rows, kind="stable")
         return Hits(rows[order], slots[order])
 
     def _new_indexes(self) -> None:
@@ -191,7 +177,9 @@ class QuerySet:
             if slot >= len(self.kinds):
                 self.kinds = np.concatenate([self.kinds, np.zeros_like(self.kinds)])
                 self.rules.grow()
+                self.marks = np.zeros_like(self.kinds)
                 self.selects = np.concatenate([self.selects, np.zeros_like(self.selects)])
+                self.fired = np.concatenate([self.fired, np.zeros_like(self.fired)])
         self.slot_of[id] = slot
         return slot
 

@@ -9,6 +9,7 @@ Not for: the memory itself.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -78,6 +79,11 @@ class Rules:
         self.store |= query.stores
         waits = [wait for wait in (query.dwell, query.cooldown) if wait]
         self.shortest_wait = min([self.shortest_wait, *waits])
+
+    def remember(self, slots: Iterable[int]) -> None:
+        """Pairs of these slots have memory: an earlier version of their queries may have left it."""
+        for slot in slots:
+            self.remembers[slot] = True
 
     def forget(self, slot: int) -> None:
         self.remembers[slot] = False

@@ -22,6 +22,7 @@ import numpy as np
 
 from service.engine.categories import Dictionary
 from service.engine.delta import IGNORED
+from service.engine.kernels import NO_TIME
 from service.engine.memory import Entry
 from service.engine.queryset import QuerySet
 from service.engine.streams import PartitionTime, StreamTable
@@ -68,12 +69,18 @@ class StateLog:
         self.ring = ring
         self.most_bytes = most_bytes
         self.n = 0
+        #: of the partition (``ahead``, ``reached``), as written last
+        self._time: tuple[int | None, int] = (None, NO_TIME)
         #: page -> number of the oldest delta that the page as written does not hold; oldest first
         self._unsaved: dict[int, int] = {}
 
     def save(self, table: StreamTable, queries: QuerySet) -> Iterator[tuple[bytes, bytes]]:
         """The records of one commit: deltas of the rows touched since the last call, and the pages due."""
         dirty = table.take_dirty()
+        time = (table.time.ahead, table.time.reached)
+        if not len(dirty) and time == self._time:
+            return
+        self._time = time
         deltas = -(-len(dirty) // self.block)
         if deltas > self.ring // 4:
             self.n += 1
@@ -81,7 +88,7 @@ class StateLog:
                 self._unsaved.pop(page, None)
                 yield from self._page(table, queries, page)
             return
-        for start in range(0, len(dirty), self.block):
+        for start in range(0, max(len(dirty), 1), self.block):  # a block without rows says what time it is
             yield from self._deltas(table, queries, dirty[start : start + self.block])
         allowed = 1 + 2 * deltas * len(self._unsaved) // self.ring
         for page, since in list(self._unsaved.items()):
@@ -149,6 +156,7 @@ class StateLog:
             newest = blocks[-1][2]
             self.n = newest.n
             table.time = _time(newest)
+            self._time = (table.time.ahead, table.time.reached)
         table.finish_restore()
         table.memory.retime(queries.rules)
         return table
@@ -228,6 +236,7 @@ def _place(table: StreamTable, queries: QuerySet, block: Block, rows: Rows) -> N
         entries = memory.get(row, {})
         known = {queries.slot_of[id]: entry for id, entry in entries.items() if id in queries.slot_of}
         table.memory.restore(row, known)
+        queries.rules.remember(known)
     if block.seen:
         table.seen[rows] = np.frombuffer(block.seen, dtype=np.int64)
     else:

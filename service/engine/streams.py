@@ -7,7 +7,7 @@ Invariants: ``point[row]`` is the value that decides membership (NaN for no stre
 attribute); ``carried[row]`` is the last known value of each attribute (used by ``missing: carry`` only);
 ``seq[row]`` is the number of the last border record of this life; ``seen[row]`` is the partition's time when
 its last event was accepted; ``memory`` has what is remembered of pairs with queries, ``aggregates`` what is
-counted of the members of those that ask.
+counted of the members of those that ask. ``trace`` is for people only: nothing that is written depends on it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from service.engine.aggregates import PartitionAggregates
 from service.engine.kernels import NO_TIME, UNTOUCHED
 from service.engine.lastvalues import LastValues
 from service.engine.memory import PairMemory
+from service.engine.trace import Trace
 from service.index.protocol import Bounds, Hits, Points, Rows, Slots
 from service.model import MISSING
 
@@ -55,8 +56,9 @@ class PartitionTime:
         return max(self.reached, now_ms + (self.ahead or 0))
 
     def let_pass(self, now_ms: int) -> int:
-        """Moves on to the time at a wall time and returns it: nothing that came before waits to be read."""
-        if self.ahead is not None:
+        """Moves on to the time at a wall time and returns it: nothing that came before waits to be read.
+        Before the first event nothing is moved, since that may be of long ago."""
+        if self.reached != NO_TIME:
             self.reached = self.at(now_ms)
         return self.at(now_ms)
 
@@ -66,13 +68,12 @@ class PartitionTime:
         """Moves on by n events and returns the time at each, ``int64[n]``, rising."""
         if not len(ts):
             return ts
-        first_ahead = self.ahead
-        if first_ahead is None:
-            first_ahead = int((ts - log_ts)[np.argmax(timed)]) if timed.any() else 0
-        ahead = np.maximum.accumulate(np.where(timed, np.maximum(ts - log_ts, first_ahead), first_ahead))
-        clock: NDArray[np.int64] = np.maximum.accumulate(np.maximum(log_ts + ahead, self.reached))
-        if self.ahead is not None or timed.any():
-            self.ahead = int(ahead[-1])
+        known = NO_TIME if self.ahead is None else self.ahead
+        most = np.maximum.accumulate(np.maximum(np.where(timed, ts - log_ts, NO_TIME), known))
+        untimed = most == NO_TIME  # no ``ts`` so far
+        wall = log_ts + np.where(untimed, 0, most)
+        clock: NDArray[np.int64] = np.maximum.accumulate(np.maximum(wall, self.reached))
+        self.ahead = None if untimed[-1] else int(most[-1])
         self.reached = int(clock[-1])
         return clock
 
@@ -82,6 +83,7 @@ class StreamTable:
 
     def __init__(self, dims: int) -> None:
         self.time = PartitionTime()
+        self.trace = Trace(dims, 0)
         self.row_of: dict[str, int] = {}
         self.names: list[str] = []
         self.memory = PairMemory()
@@ -143,6 +145,7 @@ class StreamTable:
 
     def recycle(self) -> None:
         """Frees the rows given up since the last call: what names them has been written."""
+        self.trace.forget(self._given_up)
         for row in self._given_up:
             self.names[row] = ""
         self._free.extend(reversed(self._given_up))
@@ -190,6 +193,7 @@ class StreamTable:
                     new[:, column] = old[:, place]
             setattr(self, name, new)
         self.point[~self.known] = np.nan
+        self.trace.reshape(kept)
         self._last_values.forget()
         self.touch(self.living())
 

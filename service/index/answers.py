@@ -1,8 +1,9 @@
-"""From what a kernel finds to what an index answers: sorted, unique, int32.
+"""From what a kernel finds to what an index answers: by row, unique, int32.
 
-A kernel reports a hit as the int64 *key* ``row << 32 | slot``, in any order and as often as it meets it. One
-sort puts keys in the order of the answer and one pass drops the repeats (a slot with several boxes around one
-point), so no structure has to care about either. Borders are the difference of two such answers.
+A kernel reports a hit as the int64 *key* ``row << 32 | slot``, in any order and as often as it meets it.
+Where a slot may have several boxes, one sort and one pass drop the repeats; where none has, keys are dealt
+out to their rows, and mostly they lie so already. So no structure has to care about either. Borders are the
+difference of two sorted answers.
 
 Not for: finding hits.
 """
@@ -21,44 +22,80 @@ from service.index.protocol import Borders, BoxIndex, Hits, Points
 Keys = NDArray[np.int64]
 
 _LEAST_ROOM = 1024
+#: Room for so many keys stays in the cache until the next call; more is given back.
+_MOST_SPARE = 1 << 17
 #: Below this many keys, what is saved by sorting less is spent on packing.
 _FEW = 512
+_FLOAT64 = np.dtype(np.float64)
 _LAST = np.iinfo(np.int64).max
 
 
 class Collector:
     """Runs a kernel that reports how many keys it has, and runs it again with more room if they did not fit.
 
-    It remembers how many keys a row had lately. That is a hint alone: threads may race on it, and a wrong one
-    costs a second run.
+    It remembers how many keys a row had lately, and keeps small room for keys to use it again. The first is a
+    hint alone: threads may race on it, and a wrong one costs a second run. Room is taken out while it is in
+    use, so no two calls write to the same.
     """
 
     def __init__(self) -> None:
         self.keys_a_row = 0.0
+        self._spare: list[Keys] = []
 
     def hits(self, fill: Callable[[Keys], int], rows: int) -> Hits:
-        """The answer of ``fill(out)`` about a batch of ``rows`` points; see ``keys``. O(h log h) for h keys,
-        besides ``fill``."""
-        return _hits(self.keys(fill, rows), rows)
+        """The answer of ``fill(out)`` about a batch of ``rows`` points; see ``keys``. Sorted by (row, slot).
+        O(h log h) for h keys, besides ``fill``."""
+        keys, needed = self._filled(self._room(), fill, rows)
+        hits = _hits(keys[:needed], rows)
+        self._keep(keys)
+        return hits
+
+    def by_row(self, fill: Callable[[Keys], int], rows: int) -> Hits:
+        """As ``hits``, of keys of which none comes twice, by rising row alone. O(rows + h)."""
+        keys, needed = self._filled(self._room(), fill, rows)
+        found = np.empty((2, needed), np.int32)
+        _deal(keys, rows, found)
+        self._keep(keys)
+        # As Hits(...), in half of the time: one point is answered in 4 us.
+        return tuple.__new__(Hits, (found[0], found[1]))
 
     def keys(self, fill: Callable[[Keys], int], rows: int) -> Keys:
         """All that ``fill(out)`` has: it writes at most ``len(out)`` keys and returns how many there are."""
-        keys = np.empty(max(_LEAST_ROOM, int(1.25 * rows * self.keys_a_row)), np.int64)
+        keys, needed = self._filled(np.empty(0, np.int64), fill, rows)
+        return keys[:needed]
+
+    def _room(self) -> Keys:
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return np.empty(0, np.int64)
+
+    def _keep(self, room: Keys) -> None:
+        if len(room) <= _MOST_SPARE:
+            self._spare.append(room)
+
+    def _filled(self, keys: Keys, fill: Callable[[Keys], int], rows: int) -> tuple[Keys, int]:
+        """The keys of ``fill`` in the room given, or in more, and how many there are."""
+        expected = self.keys_a_row
+        if len(keys) < 1.25 * rows * expected or len(keys) < _LEAST_ROOM:
+            keys = np.empty(max(int(1.25 * rows * expected), _LEAST_ROOM), np.int64)
         needed = fill(keys)
         if needed > len(keys):
             keys = np.empty(needed, np.int64)
             fill(keys)
-        self.keys_a_row = max(needed / max(rows, 1), self.keys_a_row / 2)
-        return keys[:needed]
+        if rows:
+            a_row = needed / rows
+            self.keys_a_row = a_row if a_row > expected / 2 else expected / 2
+        return keys, needed
 
 
 def as_points(points: Points, dims: int) -> Points:
     """The points as kernels take them, contiguous. TypeError unless float64, ValueError unless [m, dims]."""
-    if points.dtype != np.float64:
+    if points.dtype is not _FLOAT64 and points.dtype != _FLOAT64:
         raise TypeError(f"points must be float64, not {points.dtype}")
-    if points.ndim != 2 or points.shape[1] != dims:
+    if points.shape[1:] != (dims,):
         raise ValueError(f"points must have the shape (m, {dims}), not {points.shape}")
-    if points.flags.c_contiguous and points.flags.aligned:
+    if points.flags.carray:  # one look instead of three; what may only be read is sorted out behind
         return points
     return np.require(points, requirements=["C", "A"])
 
@@ -76,11 +113,14 @@ def borders_by_stab(index: BoxIndex, before: Points, after: Points) -> Borders:
     counts once a point, however many of its boxes hold it: moving from one to another is no border. O(stab).
     """
     require_one_shape(before, after)
-    return difference(index.stab(np.concatenate([before, after])), len(before))
+    rows, slots = index.stab(np.concatenate([before, after]))
+    keys = rows.astype(np.int64) << 32 | slots
+    return difference(_hits(keys, 2 * len(before)), len(before))
 
 
 def difference(hits: Hits, batch: int) -> Borders:
-    """The borders from hits of rows ``0 .. batch`` (before) and ``batch .. 2 * batch`` (after). O(h)."""
+    """The borders from hits of rows ``0 .. batch`` (before) and ``batch .. 2 * batch`` (after), sorted by
+    (row, slot). O(h)."""
     rows, slots = hits
     moved_rows, moved_slots = np.empty_like(rows), np.empty_like(slots)
     entered = np.empty(len(rows), np.bool_)
@@ -101,6 +141,32 @@ def _hits(keys: Keys, rows: int) -> Hits:
     keys.sort()
     count = _split(keys, *found)
     return Hits(found[0][:count], found[1][:count])
+
+
+@kernel(types.void(reads(types.int64, 1), types.int64, writes(types.int32, 2)))
+def _deal(keys, batch, found):  # type: ignore[no-untyped-def]
+    """Splits the first keys into the rows ``found[0]`` and the slots ``found[1]``, as many as these have room
+    for, by rising row of 0 .. batch, those of a row in the order in which they come."""
+    count, one = np.uint64(found.shape[1]), np.uint64(1)
+    rows, slots = found[0], found[1]
+    falls = False
+    for i in range(count):
+        rows[i] = keys[i] >> 32
+        slots[i] = keys[i] & 0x7FFFFFFF
+    for i in range(one, count):
+        falls |= rows[i] < rows[i - one]
+    if not falls:
+        return
+    place = np.zeros(batch + 1, np.int64)
+    for i in range(count):
+        place[rows[i] + 1] += 1
+    for row in range(batch):
+        place[row + 1] += place[row]
+    for i in range(count):
+        row = keys[i] >> 32
+        rows[place[row]] = row
+        slots[place[row]] = keys[i] & 0x7FFFFFFF
+        place[row] += 1
 
 
 @kernel(types.int64(reads(types.int64, 1), types.int64, writes(types.uint32, 1)))

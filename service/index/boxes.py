@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from service.index.kernel import kernel, reads, writes
 from service.index.protocol import Bounds, Slots
-from service.index.scan import BLOCK, Near, near_blocks, near_ends, write_near
+from service.index.scan import BLOCK, Near, near_blocks, near_ends, write_boxes
 
 REMOVED = np.int32(-1)
 
@@ -58,7 +58,8 @@ def by_first_lower_end(lo: Bounds, hi: Bounds) -> NDArray[np.intp] | None:
     return np.argsort(lo[:, 0], kind="stable") if lo.shape[1] else None
 
 
-def _empty(dims: int, capacity: int, layout: int) -> Boxes:
+def no_boxes(dims: int, capacity: int, layout: int = 0) -> Boxes:
+    """A snapshot without a box, and with room for so many."""
     capacity = -(-capacity // BLOCK) * BLOCK
     return Boxes(
         near_blocks(capacity, dims),
@@ -70,14 +71,11 @@ def _empty(dims: int, capacity: int, layout: int) -> Boxes:
     )
 
 
-def _appended(boxes: Boxes, slots: Slots, lo: Bounds, hi: Bounds) -> Boxes:
-    """Writes behind the visible length; the arrays must have the room."""
-    size = boxes.size + len(slots)
-    boxes.slots[boxes.size : size] = slots
-    boxes.lo[boxes.size : size] = lo
-    boxes.hi[boxes.size : size] = hi
-    write_near(boxes.near, boxes.size, lo, hi)
-    return boxes._replace(size=size)
+def appended(boxes: Boxes, slots: Slots, lo: Bounds, hi: Bounds) -> Boxes:
+    """A snapshot with more boxes, C-contiguous ones; the arrays are shared and must have the room. O(k)."""
+    near, all_lo, all_hi, all_slots, size, layout = boxes
+    write_boxes(near, all_lo, all_hi, all_slots, size, slots, lo, hi)
+    return Boxes(near, all_lo, all_hi, all_slots, size + len(slots), layout)
 
 
 class LiveSlots:
@@ -97,9 +95,9 @@ class LiveSlots:
     def nbytes(self) -> int:
         return self._live.nbytes
 
-    def add(self, slots: Slots, lo: Bounds, hi: Bounds) -> tuple[Bounds, Bounds]:
-        """Marks the slots of new boxes; raises as ``BoxIndex.insert`` does. The ends, C-contiguous. O(k)."""
-        _require(slots, np.int32, (-1,), "slots")
+    def add(self, slots: Slots, lo: Bounds, hi: Bounds) -> tuple[Slots, Bounds, Bounds]:
+        """Marks the slots of new boxes; raises as ``BoxIndex.insert`` does. They, C-contiguous. O(k)."""
+        _require(slots, np.int32, (slots.size,), "slots")
         _require(lo, np.float64, (len(slots), self._dims), "lo")
         _require(hi, np.float64, (len(slots), self._dims), "hi")
         slots, lo, hi = np.ascontiguousarray(slots), np.ascontiguousarray(lo), np.ascontiguousarray(hi)
@@ -116,11 +114,11 @@ class LiveSlots:
             live[: len(self._live)] = self._live
             self._live = live
         self._count += _mark(self._live, slots)
-        return lo, hi
+        return slots, lo, hi
 
     def discard(self, slots: Slots) -> None:
         """Takes the mark from slots; raises as ``BoxIndex.remove`` does. O(k)."""
-        _require(slots, np.int32, (-1,), "slots")
+        _require(slots, np.int32, (slots.size,), "slots")
         strangers = slots[~self.has(slots)]
         if len(strangers):
             raise KeyError(int(strangers[0]))
@@ -146,7 +144,7 @@ class BoxStore:
     def __init__(self, dims: int) -> None:
         self.dims = dims
         self._live = LiveSlots(dims)
-        self.boxes = _empty(dims, BLOCK, 0)
+        self.boxes = no_boxes(dims, BLOCK, 0)
         self._removed_boxes = 0
 
     def __len__(self) -> int:
@@ -158,12 +156,12 @@ class BoxStore:
 
     def insert(self, slots: Slots, lo: Bounds, hi: Bounds) -> None:
         """See ``BoxIndex.insert``; TypeError on another dtype. O(k), amortised over growth by doubling."""
-        lo, hi = self._live.add(slots, lo, hi)
+        slots, lo, hi = self._live.add(slots, lo, hi)
         boxes = self.boxes
         size = boxes.size + len(slots)
         if size > len(boxes.slots):
             boxes = self._copied(slice(boxes.size), max(size, 2 * boxes.size), boxes.layout)
-        self.boxes = _appended(boxes, slots, lo, hi)
+        self.boxes = appended(boxes, slots, lo, hi)
 
     def remove(self, slots: Slots) -> None:
         """See ``BoxIndex.remove``; a slot named twice is removed once. O(n), a copy of 4 bytes a box."""
@@ -216,18 +214,16 @@ class BoxStore:
 
     def _copied(self, chosen: slice | NDArray[np.intp], capacity: int, layout: int) -> Boxes:
         boxes = self.boxes
-        fresh = _empty(self.dims, capacity, layout)
-        return _appended(fresh, boxes.slots[chosen], boxes.lo[chosen], boxes.hi[chosen])
+        fresh = no_boxes(self.dims, capacity, layout)
+        return appended(fresh, boxes.slots[chosen], boxes.lo[chosen], boxes.hi[chosen])
 
 
 def _require(array: NDArray[np.generic], dtype: type[np.generic], shape: tuple[int, ...], name: str) -> None:
-    """Refuses an array of another dtype (TypeError) or shape (ValueError); -1 stands for any length."""
+    """Refuses an array of another dtype (TypeError) or shape (ValueError)."""
     if array.dtype != dtype:
         raise TypeError(f"{name} must be {np.dtype(dtype)}, not {array.dtype}")
-    wildcards = tuple(-1 if wanted < 0 else n for wanted, n in zip(shape, array.shape, strict=False))
-    if array.ndim != len(shape) or wildcards != shape:
-        expected = ", ".join("n" if wanted < 0 else str(wanted) for wanted in shape)
-        raise ValueError(f"{name} must have the shape ({expected}), not {array.shape}")
+    if array.shape != shape:
+        raise ValueError(f"{name} must have the shape {shape}, not {array.shape}")
 
 
 _ENDS = reads(types.float64, 2)

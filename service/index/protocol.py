@@ -7,8 +7,10 @@ structure may over-report internally, its answers never do.
 
 Invariants of every implementation:
 
-1. ``stab`` is exact, sorted by (row, slot), free of duplicates and deterministic: it depends on the stored
-   boxes only, not on the order in which they came.
+1. ``stab`` is exact, by rising row and free of duplicates. Which pairs it has depends on the stored boxes
+   only; the order of the slots of a row says nothing and may depend on how the boxes came. Nobody needs that
+   order (ids are sorted where they leave), and to make it costs more than to find the pairs. Borders are
+   sorted by (row, slot): there are few.
 2. A NaN anywhere in a point puts it nowhere: it is in no box, not even in ``[-inf, inf)``. A missing value
    is ``-inf``: it is in ``[-inf, inf)`` ("no constraint") and in no box whose lower end is finite.
 3. One thread may insert and remove while others stab: a stab sees the boxes as they were before or after a
@@ -33,7 +35,8 @@ Bounds = NDArray[np.float64]
 
 
 class Hits(NamedTuple):
-    """Which rows are inside which slots: ``int32[h]`` each, sorted by (row, slot), no pair twice."""
+    """Which rows are inside which slots: ``int32[h]`` each, by rising row, its slots in any order, no pair
+    twice."""
 
     rows: Rows
     slots: Slots

@@ -15,12 +15,15 @@ Not for: visibility to other threads, removal or growth (``boxes``).
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
+import numba
 import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
 from service.index.kernel import kernel, reads, writes
-from service.index.protocol import Bounds
+from service.index.protocol import Bounds, Slots
 
 BLOCK = 64
 """Boxes a block. Larger ones leave later and search more lanes for one survivor."""
@@ -42,8 +45,31 @@ def near_ends(near: Near, first: int, count: int, dims: int) -> tuple[Near, Near
 
 def write_near(near: Near, first: int, lo: Bounds, hi: Bounds) -> None:
     """Rounds ``float64[n, dims]`` ends, C-contiguous, into the lanes of boxes ``first .. first + n``."""
-    with np.errstate(over="ignore"):  # only without the JIT
+    with rounding():
         _write_near(near, first, lo, hi)
+
+
+def write_boxes(
+    near: Near,
+    all_lo: Bounds,
+    all_hi: Bounds,
+    all_slots: Slots,
+    first: int,
+    slots: Slots,
+    lo: Bounds,
+    hi: Bounds,
+) -> None:
+    """Writes boxes, all C-contiguous, at the places ``first .. first + n`` of the columns and the filter."""
+    with rounding():
+        _write_boxes(near, all_lo, all_hi, all_slots, first, slots, lo, hi)
+
+
+def rounding() -> AbstractContextManager[None]:
+    """Around kernels that round to float32: without the JIT alone does it warn that values grow infinite."""
+    return np.errstate(over="ignore") if numba.config.DISABLE_JIT else _COMPILED  # type: ignore[attr-defined]
+
+
+_COMPILED = nullcontext()
 
 
 @kernel(types.void(writes(types.float32, 2), types.int64, reads(types.float64, 2), reads(types.float64, 2)))
@@ -54,6 +80,27 @@ def _write_near(near, first, lo, hi):  # type: ignore[no-untyped-def]
         for j in range(lo.shape[1]):
             near[block, 2 * j * BLOCK + lane] = np.float32(lo[i, j])
             near[block, (2 * j + 1) * BLOCK + lane] = np.float32(hi[i, j])
+
+
+@kernel(
+    types.void(
+        writes(types.float32, 2),
+        writes(types.float64, 2),
+        writes(types.float64, 2),
+        writes(types.int32, 1),
+        types.int64,
+        reads(types.int32, 1),
+        reads(types.float64, 2),
+        reads(types.float64, 2),
+    )
+)
+def _write_boxes(near, all_lo, all_hi, all_slots, first, slots, lo, hi):  # type: ignore[no-untyped-def]
+    """See ``write_boxes``. One call, because a box alone costs more to call for than to write. O(n d)."""
+    _write_near(near, first, lo, hi)
+    for i in range(len(slots)):
+        all_slots[first + i] = slots[i]
+        for j in range(lo.shape[1]):
+            all_lo[first + i, j], all_hi[first + i, j] = lo[i, j], hi[i, j]
 
 
 @kernel(

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.api.conftest import OwnSource
+from tests.api.harness import eventually
 
 
 def test_a_query_is_shown_whole_with_what_the_service_says_of_it(
@@ -49,6 +51,30 @@ def test_patch_replaces_the_named_fields_only(client: httpx.Client, source: OwnS
     assert patched.status_code == 200
     assert (patched.json()["state"], patched.json()["select"]) == ("disabled", [])
     assert patched.json()["tags"] == {"a": "b"}
+
+
+def test_every_control_is_kept_shown_and_exported(client: httpx.Client, source: OwnSource) -> None:
+    controls = {"initial": "ignore", "keep": "x > 3", "for": "30s", "cooldown": 60_000, "once": True}
+    controls |= {"on": ["enter", "leave", "cross"], "expires_at": "2200-01-01T00:00:00Z"}
+    made = source.register("q", "x > 5", **controls)
+    shown = controls | {"for": 30_000, "expires_at": 7_258_118_400_000}
+    assert {name: made[name] for name in controls} == shown
+    id = source.id("q")
+    exported = client.get("/v1/queries:export", params={"source": source.name}).text
+    assert client.put(f"/v1/queries/{id}", content=exported.strip()).json()["etag"] == made["etag"]
+    nothing = {"keep": None, "for": None, "cooldown": None, "once": False, "expires_at": None}
+    patched = client.patch(f"/v1/queries/{id}", json=nothing).json()
+    assert {name: patched[name] for name in nothing} == nothing
+
+
+def test_a_query_waits_and_expires_without_an_event(client: httpx.Client, source: OwnSource) -> None:
+    source.send({"stream_id": "s", "x": 6})
+    source.register("waits", "x > 5", **{"for": 20})
+    source.register("ends", "x > 5", expires_at=int(time.time() * 1000) + 300)
+    streams = f"/v1/queries/{source.id('waits')}/streams"
+    eventually(lambda: client.get(streams).json()["streams"] == ["s"], "the wait is over")
+    eventually(lambda: client.get(f"/v1/queries/{source.id('ends')}").status_code == 404, "it has expired")
+    assert client.post("/v1/queries", json=source.body("ends")).status_code == 201
 
 
 def test_delete_frees_the_id(client: httpx.Client, source: OwnSource) -> None:
@@ -121,6 +147,10 @@ def test_a_change_holds_when_it_is_answered(client: httpx.Client, source: OwnSou
         ({"where": {"any": [{"kind": {"gte": "a"}}]}}, "bad_operator", "where.any[0].kind.gte"),
         ({"on": ["often"]}, "bad_value", "on[0]"),
         ({"on": "match"}, "bad_value", "on"),
+        ({"keep": "x > 7"}, "keep_smaller", "keep"),
+        ({"for": "soon"}, "bad_value", "for"),
+        ({"cooldown": 0}, "bad_value", "cooldown"),
+        ({"once": "yes"}, "bad_value", "once"),
         ({"tags": {"team": 5}}, "bad_value", "tags.team"),
         ({"enabled": "yes"}, "bad_value", "enabled"),
         ({"select": ["nope"]}, "unknown_attribute", "select[0]"),

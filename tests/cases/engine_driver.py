@@ -82,6 +82,23 @@ class EngineDriver:
         self._apply(numbered)
         return 200, [offset for offset, _ in numbered]
 
+    def entry(self, body: dict[str, Any]) -> int:
+        """Puts on the command log what no draft has judged."""
+        self._entries.append(body)
+        offset = len(self._entries) - 1
+        self._apply([(offset, body)])
+        return offset
+
+    def reassign(self, *, resumed: bool) -> None:
+        """Lets every partition go and takes it on again: as it was, or from its state records."""
+        for task in list(self.engine.tables):
+            held = self.engine.release(task)
+            assert held is not None
+            if resumed:
+                self.engine.resume(task, held)
+            else:
+                self.engine.assign(task, self._state[task].items())
+
     def delete_stream(self, source: str, stream_id: str) -> tuple[int, str | None]:
         known = self.engine.stream(source, stream_id) is not None
         self._append(self._task(source), stream_id.encode(), None)
@@ -130,9 +147,15 @@ class EngineDriver:
         for expired in self.engine.catalog.expired(self._now):
             assert self._run(expired)[0] == 200
 
-    def restart(self) -> None:
+    def restart(self, *, compacted: bool = False) -> None:
+        """Begins anew from what was committed. ``compacted``: of each query the command log has only the
+        newest version any more."""
+        entries = list(enumerate(self._entries))
+        if compacted:
+            newest = {body.get("id", offset): offset for offset, body in entries}
+            entries = [(offset, body) for offset, body in entries if newest[body.get("id", offset)] == offset]
         self.engine = self._begin()
-        self.engine.command(list(enumerate(self._entries)), self._now)
+        self.engine.command(entries, self._now)
         for task, records in self._state.items():
             self.engine.assign(task, records.items())
 

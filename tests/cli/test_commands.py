@@ -114,6 +114,26 @@ def test_queries_go_out_and_come_back(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["queries.ndjson"]
 
 
+def test_the_history_tells_who_changed_what(service: Served, client: httpx.Client, source: str) -> None:
+    path = f"/v1/queries/{source}.audited"
+    body = {"source": source, "where": "x > 1"}
+    client.put(path, json=body, headers={"X-Actor": "ana"}).raise_for_status()
+    client.patch(path, json={"where": "x > 2"}).raise_for_status()
+    client.delete(path).raise_for_status()
+    done = rangewatch("history", f"{source}.audited", "--url", service.url)
+    assert done.returncode == 0, done.stderr
+    first, second, third = done.stdout.splitlines()
+    assert first.endswith(f"{source}.audited  written by ana")
+    assert second.endswith(f"{source}.audited  changed: where")
+    assert third.endswith(f"{source}.audited  deleted")
+    done = rangewatch("history", f"{source}.audited", "--json", "--url", service.url)
+    assert [json.loads(line)["what"] for line in done.stdout.splitlines()] == [
+        "written",
+        "changed",
+        "deleted",
+    ]
+
+
 def test_a_refused_import_names_the_lines(
     service: Served, client: httpx.Client, source: str, tmp_path: Path
 ) -> None:

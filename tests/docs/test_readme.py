@@ -51,10 +51,10 @@ def test_every_command_is_one_that_a_test_knows() -> None:
 def test_the_first_query_fires(tmp_path: Path) -> None:
     """Runs the README's own curl lines, as they stand, and the sentence that follows them."""
     curls = [command for command in COMMANDS if command.startswith("curl")]
-    assert len(curls) == 5
+    assert len(curls) == 8
     with running(tmp_path) as service:
         address = str(service.client.base_url).removeprefix("http://").rstrip("/")
-        answers = [_curl(command, address) for command in curls]
+        answers = [_curl(command, address) for command in curls[:5]]
         source, query, events, stream, borders = answers
         assert source["name"] == "fleet"
         assert query["state"] == "active"
@@ -63,6 +63,11 @@ def test_the_first_query_fires(tmp_path: Path) -> None:
         assert kinds["borders"]["enter"] == ["harbour"]
         assert stream["inside"] == ["harbour"]
         assert [record["value"]["enter"] for record in borders["records"]] == [["harbour"]]
+        why, trace, safe = (_curl(command, address) for command in curls[5:])
+        (failure,) = why["disjuncts"][0]["fails"]
+        assert (failure["attribute"], round(failure["margin"]["distance"], 9)) == ("lat", 0.1)
+        assert [event["matched"] for event in trace["events"]] == [True]
+        assert (safe["sides"][0]["lower"], safe["sides"][0]["upper"]) == (29.5, 29.8)
         away = _curl(curls[2].replace('"lat": 29.6', '"lat": 0'), address)
         assert [output["value"]["leave"] for output in away["outputs"]] == [["harbour"]]
         _curl(curls[2], address)

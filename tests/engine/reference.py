@@ -1,55 +1,145 @@
-"""The contract in the plainest Python: one event, one query, one stream at a time.
+"""The contract in the plainest Python: one event, one query, one stream, one pair at a time.
 
-No index, no columns. Membership is computed from scratch before and after every cause and compared: this is
-the oracle of the engine.
+No index, no columns, no heap: what is due is looked for among all pairs, and every cause ends in ``_judge``,
+which is the rule of membership in words. This is the oracle of the engine.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, NamedTuple
 
-from service.model import Initial, Kind, Late, Missing, Query, Source
+from service.model import Initial, Interval, Kind, Late, Missing, Query, Region, Source
+
+
+class Border(NamedTuple):
+    """A border record; ``label`` says what caused it."""
+
+    label: Any
+    stream: str
+    seq: int
+    ts: int
+    reason: str
+    leave: list[str]
+    enter: list[str]
+    cross: list[str]
+
+
+@dataclass
+class Pair:
+    """What is known of one stream and one query. ``since``: it waits since then; ``free_at``: a cooldown ends
+    then; ``spent``: it was a member once, and the query is ``once``."""
+
+    member: bool = False
+    ignored: bool = False
+    since: int | None = None
+    free_at: int | None = None
+    spent: bool = False
+
+    def due(self, query: Query) -> int | None:
+        return None if self.since is None else max(self.since + query.dwell, self.free_at or 0)
 
 
 @dataclass
 class Stream:
-    last: dict[str, Any] | None = None
+    seen: int
+    last: dict[str, Any] = field(default_factory=dict)
     carried: dict[str, Any] = field(default_factory=dict)
     ts: int | None = None
     seq: int = 0
+    pairs: dict[str, Pair] = field(default_factory=dict)
+
+    def pair(self, id: str) -> Pair:
+        return self.pairs.setdefault(id, Pair())
 
 
 class Reference:
-    """``matches`` gets (label, stream, sorted ids, late), ``borders`` (label, stream, seq, reason, leave,
-    enter)."""
+    """One partition. ``matches`` gets (label, stream, sorted ids, late), ``borders`` the records."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, now: int) -> None:
         self.source = source
+        self.now = now
+        self.ahead: int | None = None
+        self.reached: int | None = None
         self.streams: dict[str, Stream] = {}
         self.queries: dict[str, Query] = {}
-        self.ignored: set[tuple[str, str]] = set()
         self.matches: list[tuple[Any, str, list[str], bool]] = []
-        self.borders: list[tuple[Any, str, int, str, list[str], list[str]]] = []
-        self.late: list[Any] = []
+        self.borders: list[Border] = []
 
     def members(self, stream_id: str) -> set[str]:
         stream = self.streams.get(stream_id)
-        if stream is None or stream.last is None:
-            return set()
-        return {
-            id
-            for id, query in self.queries.items()
-            if query.enabled and stream.last in query.region and (stream_id, id) not in self.ignored
-        }
+        return {id for id, pair in stream.pairs.items() if pair.member} if stream else set()
+
+    def inside(self, id: str) -> list[str]:
+        return sorted(stream_id for stream_id in self.streams if id in self.members(stream_id))
+
+    # ---- time
+
+    @property
+    def time(self) -> int:
+        """The partition's time, if no event comes before."""
+        wall = self.now + (self.ahead or 0)
+        return wall if self.reached is None else max(wall, self.reached)
+
+    def wait_until(self, now: int) -> None:
+        """The wall clock moves, and all that was sent has been read."""
+        self.now = now
+        if self.reached is not None:
+            self.reached = self.time
+        self._fire(self.time)
+        expired = [(query.expires_at, id) for id, query in self.queries.items() if query.expires_at]
+        for expires_at, id in sorted(expired):
+            if expires_at <= now:
+                self._change("expired", id, None, "expired")
+
+    def _move(self, ts: int | None) -> int:
+        if ts is not None:
+            self.ahead = max(self.ahead, ts - self.now) if self.ahead is not None else ts - self.now
+        self.reached = self.time
+        self._fire(self.reached)
+        return self.reached
+
+    def _fire(self, up_to: int) -> None:
+        while due := min(self._due(up_to), default=None):
+            at, removes, stream_id, id = due
+            if removes:
+                self._remove("timer", stream_id, at)
+                continue
+            pair = self.streams[stream_id].pair(id)
+            assert pair.since is not None
+            reason = "dwell" if at == pair.since + self.queries[id].dwell else "cooldown"
+            pair.member, pair.since, pair.free_at = True, None, None
+            self._tell("timer", stream_id, at, reason, [], [id], [])
+
+    def _due(self, up_to: int) -> Iterable[tuple[int, bool, str, str]]:
+        ttl, stale_after = self.source.stream_ttl, self.source.stale_after
+        for stream_id, stream in self.streams.items():
+            if ttl and stream.seen + ttl <= up_to:
+                yield stream.seen + ttl, True, stream_id, ""
+            for id, pair in stream.pairs.items():
+                due = pair.due(self.queries[id])
+                if due is None or due > up_to:
+                    continue
+                silence = due - stream.seen
+                if not (stale_after and silence >= stale_after) and not (ttl and silence > ttl):
+                    yield due, False, stream_id, id
+
+    # ---- events
 
     def event(self, label: Any, stream_id: str, ts: int | None, values: dict[str, Any]) -> None:
-        stream = self.streams.setdefault(stream_id, Stream())
-        first = stream.last is None
-        late = ts is not None and stream.ts is not None and ts < stream.ts
+        clock = self._move(ts)
+        stream = self.streams.get(stream_id)
+        first = stream is None
+        late = stream is not None and ts is not None and stream.ts is not None and ts < stream.ts
         if late and self.source.late is Late.REJECT:
-            self.late.append(label)
             return
+        stream = stream or Stream(seen=clock)
+        self.streams[stream_id] = stream
+        silent = bool(self.source.stale_after) and clock - stream.seen >= (self.source.stale_after or 0)
+        stream.seen = clock
         value = dict(values)
         if self.source.missing is Missing.CARRY and not late:
             stream.carried.update(values)
@@ -62,90 +152,177 @@ class Reference:
         )
         if hit:
             self.matches.append((label, stream_id, hit, unmoved))
-        if unmoved:
-            return
-        before = self.members(stream_id)
-        stream.last = value
-        if not late and ts is not None:
-            stream.ts = ts
+        before, was = self.members(stream_id), stream.last
+        if not unmoved:
+            stream.last = value
+            if not late and ts is not None:
+                stream.ts = ts
         for id, query in self.queries.items():
-            inside = query.enabled and value in query.region
-            if first and inside and query.initial is Initial.IGNORE:
-                self.ignored.add((stream_id, id))
-            elif not inside:
-                self.ignored.discard((stream_id, id))
-        self._tell(label, stream_id, "event", before, self.members(stream_id))
+            pair = stream.pair(id)
+            waits_anew = silent and pair.since is not None
+            if not unmoved or waits_anew:
+                self._judge(pair, query, stream.last, clock, begins=first, restarts=first or waits_anew)
+        after = self.members(stream_id)
+        crossed = [
+            id
+            for id, query in self.queries.items()
+            if query.enabled and not first and not unmoved and not {id} & (before | after)
+            if jumps_over(query.region, was, value)
+        ]
+        record_ts = self.now if ts is None else ts
+        self._tell(label, stream_id, record_ts, "event", before - after, after - before, crossed)
 
     def remove(self, label: Any, stream_id: str) -> None:
-        if stream_id not in self.streams:
-            return
-        before = self.members(stream_id)
-        self.streams[stream_id].last = None
-        self._tell(label, stream_id, "stream_removed", before, set())
+        self._move(None)
+        if stream_id in self.streams:
+            self._remove(label, stream_id, self.now)
+
+    def _remove(self, label: Any, stream_id: str, ts: int) -> None:
+        self._tell(label, stream_id, ts, "stream_removed", self.members(stream_id), [], [])
         del self.streams[stream_id]
-        self.ignored = {pair for pair in self.ignored if pair[0] != stream_id}
+
+    # ---- commands
 
     def put(self, label: Any, query: Query) -> None:
         old = self.queries.get(query.id)
-        before = {stream_id: self.members(stream_id) for stream_id in self.streams}
-        begins = query.enabled and (old is None or not old.enabled or old.region != query.region)
-        for stream_id, stream in self.streams.items():
-            inside = query.enabled and stream.last in query.region
-            pair = (stream_id, query.id)
-            if not inside:
-                self.ignored.discard(pair)
-            elif begins:
-                if query.initial is Initial.IGNORE and query.id not in before[stream_id]:
-                    self.ignored.add(pair)
-                else:
-                    self.ignored.discard(pair)
-        self.queries[query.id] = query
         if old is None:
             reason = "registered"
         elif old.enabled != query.enabled:
             reason = "enabled" if query.enabled else "disabled"
         else:
             reason = "updated"
-        for stream_id in self.streams:
-            self._tell_command(label, stream_id, reason, query.id, before[stream_id], old, query)
+        self._change(label, query.id, query, reason)
 
-    def delete(self, label: Any, id: str) -> None:
-        old = self.queries[id]
-        before = {stream_id: self.members(stream_id) for stream_id in self.streams}
-        del self.queries[id]
-        self.ignored = {pair for pair in self.ignored if pair[1] != id}
-        for stream_id in self.streams:
-            self._tell_command(label, stream_id, "deleted", id, before[stream_id], old, None)
+    def delete(self, label: Any, id: str, reason: str = "deleted") -> None:
+        self._change(label, id, None, reason)
 
-    def _tell_command(
+    def _change(self, label: Any, id: str, new: Query | None, reason: str) -> None:
+        old = self.queries.pop(id, None)
+        if new is not None:
+            self.queries[id] = new
+        was_region, region = (q.region if q and q.enabled else None for q in (old, new))
+        waits_for = [(q.region, q.keep_region, q.dwell) if q and q.enabled else None for q in (old, new)]
+        both = {Kind.ENTER, Kind.LEAVE}
+        balanced0, balanced1 = (q is not None and both <= q.on for q in (old, new))
+        for stream_id, stream in self.streams.items():
+            pair = stream.pair(id)
+            was = pair.member
+            if new is None:
+                del stream.pairs[id]
+                is_ = False
+            else:
+                begins, restarts = was_region != region, waits_for[0] != waits_for[1]
+                self._judge(pair, new, stream.last, self.time, begins=begins, restarts=restarts)
+                is_ = pair.member
+            leaves = was and (not is_ or (balanced0 and not balanced1))
+            enters = is_ and (not was or (balanced1 and not balanced0))
+            leave = [id] if leaves and old and Kind.LEAVE in old.on else []
+            enter = [id] if enters and new and Kind.ENTER in new.on else []
+            self._record(label, stream_id, self.time, reason, leave, enter, [])
+
+    def change_source(self, source: Source) -> None:
+        if source.missing is not self.source.missing:
+            for stream in self.streams.values():
+                stream.carried = dict(stream.last) if source.missing is Missing.CARRY else {}
+        self.source = source
+
+    # ---- the rule
+
+    @staticmethod
+    def _judge(
+        pair: Pair, query: Query, value: dict[str, Any], now: int, *, begins: bool, restarts: bool
+    ) -> None:
+        """What a pair becomes when the stream is at ``value`` now."""
+        inside = query.enabled and value in query.region
+        kept = query.enabled and query.keep_region is not None and value in query.keep_region
+        if not query.cooldown or (pair.free_at is not None and pair.free_at <= now):
+            pair.free_at = None
+        if not query.once:
+            pair.spent = False
+        if pair.member:
+            if inside or kept:
+                return
+            pair.member = False
+            if query.once:
+                pair.spent = True
+            elif query.cooldown:
+                pair.free_at = now + query.cooldown
+        if not inside:
+            pair.ignored, pair.since = False, None
+            return
+        if begins:
+            pair.ignored = query.initial is Initial.IGNORE
+        if pair.ignored or pair.spent:
+            pair.since = None
+            return
+        if pair.since is None or restarts:
+            pair.since = now
+        due = pair.due(query)
+        if due is not None and due <= now:
+            pair.member, pair.since, pair.free_at = True, None, None
+
+    # ---- records
+
+    def _tell(
         self,
         label: Any,
         stream_id: str,
+        ts: int,
         reason: str,
-        id: str,
-        before: set[str],
-        old: Query | None,
-        new: Query | None,
+        left: Iterable[str],
+        entered: Iterable[str],
+        crossed: Iterable[str],
     ) -> None:
-        was, is_ = id in before, id in self.members(stream_id)
-        both = {Kind.ENTER, Kind.LEAVE}
-        balanced0 = old is not None and both <= old.on
-        balanced1 = new is not None and both <= new.on
-        leave = (
-            old is not None and Kind.LEAVE in old.on and was and (not is_ or (balanced0 and not balanced1))
-        )
-        enter = (
-            new is not None and Kind.ENTER in new.on and is_ and (not was or (balanced1 and not balanced0))
-        )
-        self._record(label, stream_id, reason, [id] if leave else [], [id] if enter else [])
+        sides = ((left, Kind.LEAVE), (entered, Kind.ENTER), (crossed, Kind.CROSS))
+        told = [sorted(id for id in ids if kind in self.queries[id].on) for ids, kind in sides]
+        self._record(label, stream_id, ts, reason, *told)
 
-    def _tell(self, label: Any, stream_id: str, reason: str, before: set[str], after: set[str]) -> None:
-        leave = sorted(id for id in before - after if Kind.LEAVE in self.queries[id].on)
-        enter = sorted(id for id in after - before if Kind.ENTER in self.queries[id].on)
-        self._record(label, stream_id, reason, leave, enter)
-
-    def _record(self, label: Any, stream_id: str, reason: str, leave: list[str], enter: list[str]) -> None:
-        if leave or enter:
+    def _record(
+        self,
+        label: Any,
+        stream_id: str,
+        ts: int,
+        reason: str,
+        leave: list[str],
+        enter: list[str],
+        cross: list[str],
+    ) -> None:
+        if leave or enter or cross:
             stream = self.streams[stream_id]
             stream.seq += 1
-            self.borders.append((label, stream_id, stream.seq, reason, leave, enter))
+            self.borders.append(Border(label, stream_id, stream.seq, ts, reason, leave, enter, cross))
+
+
+def jumps_over(region: Region, begin: dict[str, Any], end: dict[str, Any]) -> bool:
+    """Whether the straight segment meets a conjunct though neither end is inside the region: every bound cuts
+    a piece out of the parameter's [0, 1], in rational numbers."""
+    if begin in region or end in region:
+        return False
+    return any(
+        all(name in begin and name in end for name in numbers)
+        and {name: begin.get(name) for name in texts} in Region((texts,))
+        and {name: end.get(name) for name in texts} in Region((texts,))
+        and _meets([(begin[name], end[name], bound) for name, bound in numbers.items()])
+        for conjunct in region.conjuncts
+        for numbers in [{name: b for name, b in conjunct.items() if isinstance(b, Interval)}]
+        for texts in [{name: b for name, b in conjunct.items() if not isinstance(b, Interval)}]
+    )
+
+
+def _meets(sides: list[tuple[float, float, Interval]]) -> bool:
+    """Whether some t in [0, 1] is in all bounds: such a t, if there is one, is one of the ends of the pieces
+    or lies between two neighbours of them, so those are all that have to be tried."""
+    ends = {Fraction(0), Fraction(1)}
+    for begin, end, bound in sides:
+        for border in bound:
+            if begin != end and border not in (float("inf"), float("-inf")):
+                ends.add((Fraction(border) - Fraction(begin)) / (Fraction(end) - Fraction(begin)))
+    tried = sorted(t for t in ends if 0 <= t <= 1)
+    tried += [(a + b) / 2 for a, b in pairwise(tried)]
+    return any(
+        all(
+            lo <= Fraction(begin) + t * (Fraction(end) - Fraction(begin)) < hi
+            for begin, end, (lo, hi) in sides
+        )
+        for t in tried
+    )

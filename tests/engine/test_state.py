@@ -6,15 +6,26 @@ import json
 from functools import partial
 from typing import Any
 
+import msgspec
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine.state import StateLog
+from service.engine.state import VERSION, StateLog
 from tests.cases.engine_driver import EngineDriver
 
 BLOCK, RING = 4, 8
 SMALL = partial(StateLog, block=BLOCK, ring=RING)
 TYPES = ["number", "category", None]
+
+QUERIES: dict[str, dict[str, Any]] = {
+    "low": {},
+    "shy": {"initial": "ignore"},
+    "slow": {"for": 3},
+    "sticky": {"keep": "x <= 3", "cooldown": 2},
+    "single": {"once": True},
+}
 
 STREAM = st.integers(0, 20).map("s{}".format)
 VALUE = st.integers(0, 5)
@@ -25,6 +36,7 @@ OPERATION = st.one_of(
     EVENT,
     st.tuples(st.just("remove"), STREAM, st.none()),
     st.tuples(st.just("commit"), st.none(), st.none()),
+    st.tuples(st.just("pass"), st.none(), st.integers(1, 3)),
     st.tuples(st.just("disable"), st.none(), st.booleans()),
     st.tuples(st.just("retype"), st.none(), st.sampled_from(TYPES)),
     st.tuples(st.just("carry"), st.none(), st.booleans()),
@@ -38,9 +50,10 @@ class World:
         self.driver = EngineDriver(make_state_log=make_state_log)
         self.second: str | None = "number"
         self.carries = False
+        self.now = 0
         self._source()
-        for id, initial in (("low", "emit"), ("shy", "ignore")):
-            query = {"id": id, "source": "s", "where": "x <= 2", "initial": initial}
+        for id, controls in QUERIES.items():
+            query = {"id": id, "source": "s", "where": "x <= 2", **controls}
             assert self.driver.command("put", {"query": query})[0] == 200
 
     def _source(self) -> None:
@@ -51,7 +64,7 @@ class World:
     def do(self, operation: str, stream_id: str | None, argument: Any) -> None:
         match operation:
             case "event":
-                event = {"stream_id": stream_id, "ts": argument, "x": argument}
+                event = {"stream_id": stream_id, "ts": self.now + argument, "x": argument}
                 if self.second and argument != 3:
                     event["y"] = argument if self.second == "number" else f"text {argument}"
                 self.driver.send("s", None, json.dumps(event).encode())
@@ -59,6 +72,10 @@ class World:
                 self.driver.send("s", str(stream_id).encode(), None)
             case "commit":
                 self.driver.flush()
+            case "pass":
+                self.driver.flush()
+                self.now += argument
+                self.driver.clock(self.now)
             case "disable":
                 self.driver.flush()
                 self.driver.command("patch", {"id": "shy", "set": {"enabled": argument}})
@@ -82,8 +99,9 @@ class World:
                 texts = queries.dictionaries.get("y")
                 if carried and texts is not None:
                     carried[1] = texts.text(carried[1])
-                ignored = sorted(queries.names[slot] for slot in table.ignored.get(row, ()))
-                found[name] = (row, view, carried, ignored)
+                memory = {queries.names[slot]: entry for slot, entry in table.memory.of_row(row).items()}
+                found[name] = (row, view, carried, memory, int(table.seen[row]))
+            found["time"] = (table.time.ahead, table.time.reached)
         return found
 
 
@@ -115,6 +133,59 @@ def test_the_log_stays_small_however_long_the_history() -> None:
     before = world.seen()
     world.driver.restart()
     assert world.seen() == before
+
+
+def test_time_that_moved_without_a_stream_is_restored() -> None:
+    driver = EngineDriver()
+    driver.source("s", {"attributes": {"x": "number"}, "late": "reject"})
+    for ts in (10, 1_000, 5):
+        driver.send("s", None, json.dumps({"stream_id": "a", "ts": ts, "x": 1}).encode())
+        driver.flush()
+    driver.clock(7)
+    driver.send("s", b"nobody", None)
+    driver.flush()
+    (time,) = (table.time for table in driver.engine.tables.values())
+    driver.restart()
+    (again,) = (table.time for table in driver.engine.tables.values())
+    assert (again.ahead, again.reached) == (time.ahead, time.reached) == (1_000, 1_007)
+
+
+def test_records_of_version_1_are_read() -> None:
+    """They had the largest ``ts`` and when it was seen, who was ignored, and no memory but that."""
+    driver = EngineDriver()
+    driver.source("s", {"attributes": {"x": "number", "k": "category"}})
+    for id in ("emits", "ignores"):
+        query = {"id": id, "source": "s", "where": "x > 0", "initial": id.removesuffix("s")}
+        assert driver.command("put", {"query": query})[0] == 200
+    engine, (task,) = driver.engine, driver.engine.tables
+    rows, ts, seq = np.array([1, 0], np.int32), np.array([50, 40], np.int64), np.array([3, 0], np.int64)
+    block = [
+        *(1, 7, 50, 20, rows.tobytes(), ["a", "b"], ts.tobytes(), seq.tobytes()),
+        {"x": np.array([5.0, -1.0]).tobytes(), "k": ["tug", None]},
+        None,
+        {1: ["ignores", "gone"]},
+    ]
+    engine.assign(task, [(b"p0", msgspec.msgpack.encode(block))])
+    table = engine.tables[task]
+    assert (table.time.ahead, table.time.reached) == (30, 50)
+    assert table.seen[rows].tolist() == [50, 50]
+    a, b = engine.stream("s", "a"), engine.stream("s", "b")
+    assert a is not None and b is not None
+    assert (a.last, a.ts, a.seq, a.inside) == ({"x": 5.0, "k": "tug"}, 50, 3, ["emits"])
+    assert (b.last, b.ts, b.seq, b.inside) == ({"x": -1.0}, 40, 0, [])
+    assert engine.members("ignores") == []
+
+
+def test_records_of_a_newer_version_are_refused() -> None:
+    driver = EngineDriver()
+    driver.source("s", {"attributes": {"x": "number"}})
+    driver.send("s", None, b'{"stream_id": "a", "x": 1}')
+    driver.flush()
+    (task,) = driver.engine.tables
+    ((key, value),) = driver._state[task].items()
+    newer = msgspec.msgpack.encode([VERSION + 1, *msgspec.msgpack.decode(value)[1:]])
+    with pytest.raises(ValueError, match="has version"):
+        driver.engine.assign(task, [(key, newer)])
 
 
 def test_wide_rows_are_written_in_parts() -> None:

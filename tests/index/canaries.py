@@ -62,15 +62,6 @@ class Unsorted(SlowTwin):
         return Hits(hits.rows[::-1].copy(), hits.slots[::-1].copy())
 
 
-class OrderOfArrival(SlowTwin):
-    """Within a row, slots as they were registered."""
-
-    def stab(self, points: Points) -> Hits:
-        order = {slot: place for place, slot in enumerate(self.boxes)}
-        pairs = sorted(self.found(points), key=lambda pair: (pair[0], order[pair[1]]))
-        return Hits(np.array([r for r, _ in pairs], np.int32), np.array([s for _, s in pairs], np.int32))
-
-
 class WideIntegers(SlowTwin):
     def stab(self, points: Points) -> Hits:
         hits = super().stab(points)
@@ -204,7 +195,6 @@ CANARIES = (
     ForgetsRemovals,
     ReportsDuplicates,
     Unsorted,
-    OrderOfArrival,
     WideIntegers,
     NanIsSomewhere,
     MissingIsLowest,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.index.default.chooser import STRUCTURES, Choice, Choose
+from service.index.default.chooser import STRUCTURES, Choice, Choose, only
 from service.index.default.mixed import DefaultIndex, Rebuild
 from service.index.default.part import Sparse, taken
 from service.index.default.signatures import signatures
@@ -58,5 +58,8 @@ FACTORIES = (
     Factory("default-windows-1d", 1, lambda: DefaultIndex(1, delta=0, choose=suited("windows"))),
     Factory("default-kd-2d", 2, lambda: DefaultIndex(2, delta=1, choose=suited("kd"))),
     Factory("default-kd-3d", 3, lambda: DefaultIndex(3, delta=0, choose=suited("kd"))),
+    Factory("default-bitmaps-1d", 1, lambda: DefaultIndex(1, delta=0, choose=only("bitmaps"))),
+    Factory("default-bitmaps-2d", 2, lambda: DefaultIndex(2, delta=3, choose=only("bitmaps"))),
+    Factory("default-bitmaps-5d", 5, lambda: DefaultIndex(5, delta=0, choose=only("bitmaps"))),
     Factory("default-aside-3d", 3, lambda: MergedAside(3, aside=True, delta=2)),
 )

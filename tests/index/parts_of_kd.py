@@ -44,7 +44,7 @@ class PartsIndex:
         return self._live.nbytes + sum(part.nbytes for part in self._snapshot.parts)
 
     def insert(self, slots: Slots, lo: Bounds, hi: Bounds) -> None:
-        lo, hi = self._live.add(slots, lo, hi)
+        slots, lo, hi = self._live.add(slots, lo, hi)
         version, free, parts = self._snapshot
         bound = ((lo != -np.inf) | (hi != np.inf)).any(axis=1)
         free = np.union1d(free, slots[~bound]).astype(np.int32)

@@ -138,7 +138,7 @@ def fences(count: int, seed: int) -> tuple[Bounds, Bounds]:
 @pytest.mark.parametrize("aside", [False, True])
 def test_levels_are_few_and_answers_are_brute_force_whatever_comes(aside: bool) -> None:
     rng = np.random.default_rng(7)
-    index, brute = DefaultIndex(2, delta=32, aside=aside), BruteForce(2)
+    index, brute = DefaultIndex(2, delta=8 if SMALL else 32, aside=aside), BruteForce(2)
     count = 200 if SMALL else 3000
     lo, hi = fences(count, 1)
     most = 0
@@ -162,6 +162,10 @@ def test_levels_are_few_and_answers_are_brute_force_whatever_comes(aside: bool) 
             assert same(index.borders(points, after), brute.borders(points, after))
             index.check()
     assert len(index) == len(brute)
+    for slot in range(count):
+        held = index.holding(slot)
+        assert [boxes for _, boxes in held] == ([1] if brute_has(brute, slot) else [])
+        assert all(view in index.views() for view, _ in held)
     assert 2 <= most <= 12
 
 
@@ -171,7 +175,7 @@ def brute_has(brute: BruteForce, slot: int) -> bool:
 
 @pytest.fixture
 def nothing_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixed, "_AT_ONCE", 0)
+    monkeypatch.setattr(mixed, "_GROWN", 0)
 
 
 @pytest.mark.usefixtures("nothing_at_once")
@@ -212,6 +216,20 @@ def test_versions_that_are_used_up_begin_again(monkeypatch: pytest.MonkeyPatch) 
         assert pairs(index.stab(np.array([[0.5]]))) == [(0, slot) for slot in range(gone + 1, 12)]
 
 
+def test_all_boxes_of_a_slot_are_found_in_their_parts() -> None:
+    for delta in (0, 10):
+        index = DefaultIndex(2, delta=delta)
+        ends = [[0.0, 0.0], [2.0, -np.inf], [-np.inf, -np.inf]], [[1.0, 1.0], [3.0, np.inf], [np.inf, np.inf]]
+        lo, hi = map(np.array, ends)
+        index.insert(np.array([4, 4, 7], np.int32), lo, hi)
+        assert sum(boxes for _, boxes in index.holding(4)) == 2
+        assert [(view.structure, boxes) for view, boxes in index.holding(7)] == [
+            ("delta" if delta else "free", 1)
+        ]
+        index.remove(np.array([4], np.int32))
+        assert index.holding(4) == index.holding(5) == []
+
+
 def test_a_slot_that_is_everywhere_is_no_border_of_its_other_boxes() -> None:
     index = index_of([[([-INF], [INF]), ([1.0], [2.0])], [([1.0], [2.0]), ([2.0], [3.0])]], 1, 0)
     moved = index.borders(np.array([[0.0], [1.5], [2.5]]), np.array([[1.5], [2.5], [NAN]]))
@@ -235,6 +253,45 @@ def test_cost_follows_the_borders_that_are_crossed(monkeypatch: pytest.MonkeyPat
     assert len(index.borders(np.array([[0.5, 0.5]]), np.array([[0.5001, 0.5001]])).rows) == 0
     with pytest.raises(AssertionError, match="looked up"):
         index.borders(np.array([[-9.0, -9.0]]), np.array([[9.0, 9.0]]))
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+def test_moves_that_cross_many_borders_and_few_together(dims: int) -> None:
+    """More answers than there is room for at first, some rows far, some near, some boxes removed."""
+    rng = np.random.default_rng(4)
+    count, rows = 3000, 60
+    lo = np.floor(rng.random((count, dims)) * 400)
+    hi = lo + rng.integers(1, 60, (count, dims))
+    hi[::50, 0], lo[1::50, 0] = INF, -INF
+    index, brute = DefaultIndex(dims, delta=0), BruteForce(dims)
+    for one in (index, brute):
+        one.insert(np.arange(count, dtype=np.int32), lo, hi)
+    before = np.floor(rng.random((rows, dims)) * 400)
+    for reach in (1, 3, 30, 400):
+        after = before + rng.integers(-reach, reach + 1, (rows, dims))
+        assert same(index.borders(before, after), brute.borders(before, after))
+        gone = rng.permutation(len(brute))[:20].astype(np.int32)
+        gone = gone[brute._store.has(gone)]
+        for one in (index, brute):
+            one.remove(gone)
+        for cut in (slice(0, 1), slice(0, rows)):
+            assert same(index.borders(before[cut], after[cut]), brute.borders(before[cut], after[cut]))
+    index.check()
+
+
+def test_every_room_for_keys_is_enough_or_is_said_to_be_too_little() -> None:
+    lo = np.arange(40.0)[:, None]
+    boxes = sparse(np.arange(40, dtype=np.int32), lo, lo + np.arange(1, 41)[:, None] % 7 + 0.5)
+    lists = BorderLists(boxes, 1)
+    before, after = np.array([[3.0], [20.0]]), np.array([[12.0], [11.2]])
+    living, far = np.empty(0, np.int32), np.zeros(2, np.bool_)
+    expected = np.empty(100, np.int64)
+    count = lists.search(before, after, living, 0, 1e9, far, expected)
+    assert 10 < count < 40
+    for room in range(count + 30):
+        keys = np.full(room, -1, np.int64)
+        assert lists.search(before, after, living, 0, 1e9, far, keys) == count
+        assert np.array_equal(keys[:count], expected[: min(room, count)])
 
 
 @given(data=st.data())

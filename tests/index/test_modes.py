@@ -27,6 +27,7 @@ FILES = (
     "test_baselines_intervals.py",
     "test_baselines_boxes.py",
     "test_baselines_borders.py",
+    "test_bitmaps.py",
     "test_default.py",
     "test_contract.py",
 )

@@ -165,5 +165,27 @@ def test_the_collector_sorts_and_drops_repeats() -> None:
         return len(found)
 
     hits = Collector().hits(fill, rows=1)
-    assert pairs(hits) == [(0, 1), (0, 9), (5, 2), (2**31 - 1, 2**31 - 1)]
+    assert list(zip(*(column.tolist() for column in hits), strict=True)) == [
+        (0, 1),
+        (0, 9),
+        (5, 2),
+        (2**31 - 1, 2**31 - 1),
+    ]
+    assert hits.rows.dtype == hits.slots.dtype == np.int32
+
+
+@pytest.mark.parametrize("rows", [[0, 0, 2, 2, 3], [2, 0, 3, 0, 2], [3, 2, 1, 0, 0]])
+def test_the_collector_deals_keys_out_to_their_rows(rows: list[int]) -> None:
+    """Slots of a row stay as they came."""
+    found = np.array([row << 32 | slot for slot, row in enumerate(rows)], np.int64)
+
+    def fill(out: np.ndarray) -> int:
+        out[: len(found)] = found
+        return len(found)
+
+    collector = Collector()
+    for _ in range(2):  # in new room, and in room that was used
+        hits = collector.by_row(fill, rows=4)
+        expected = sorted(enumerate(rows), key=lambda hit: hit[1])
+        assert list(zip(hits.slots.tolist(), hits.rows.tolist(), strict=True)) == expected
     assert hits.rows.dtype == hits.slots.dtype == np.int32

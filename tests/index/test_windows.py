@@ -142,7 +142,7 @@ def test_unkind_worlds(intervals: list[Interval]) -> None:
     assert found(part, points) == expected(boxes, points)
 
 
-def test_a_box_is_filed_at_most_twice_on_average() -> None:
+def test_a_box_is_filed_at_most_three_times_on_average() -> None:
     for intervals in (
         some_intervals(2000, 5),
         [(0.0, 1.0)] * 2000,
@@ -151,15 +151,15 @@ def test_a_box_is_filed_at_most_twice_on_average() -> None:
         [(float(i), i + 300.0) for i in range(2000)],
     ):
         part = Windows.of(boxes_of(intervals), 1)
-        assert part.entries <= 2 * len(intervals)
+        assert part.entries <= 3 * len(intervals)
 
 
 def test_what_is_looked_at_follows_the_answer() -> None:
-    """However many boxes there are, a window's own are about as many as hold any of its values."""
+    """However many boxes there are, a window's own are about half as many as hold any of its values."""
     count = 3000
     part = Windows.of(boxes_of([(float(i), i + 50.0) for i in range(count)]), 1)
     first = part._lists.windows[:, 0]
-    assert np.diff(first).max() <= 50 + SLACK + 2 * 16
+    assert np.diff(first).max() <= (50 + SLACK) / 2 + 2 * 16
     assert len(first) > count / 100
 
 

@@ -15,7 +15,7 @@ from tests.index.worlds import same
 
 @pytest.fixture
 def nothing_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixed, "_AT_ONCE", 0)
+    monkeypatch.setattr(mixed, "_GROWN", 0)
 
 
 def levels(index: DefaultIndex) -> int:

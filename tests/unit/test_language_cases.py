@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from service.language import Limits, load_json, parse_query, parse_source, patch_body, query_body
-from service.model import Reason, Refusal, Source
-from tests.cases.table import ALL, LATER, Case
+from service.model import Refusal, Source
+from tests.cases.table import CASES, Case
 
 NOW_MS = 1_700_000_000_000
 
@@ -26,8 +26,7 @@ class Step(NamedTuple):
 
 
 def source_of(definition: dict[str, Any], name: str) -> Source:
-    policies = {key: value for key, value in definition["policies"].items() if key not in LATER}
-    return parse_source(name, {"attributes": definition["attributes"], **policies})
+    return parse_source(name, {"attributes": definition["attributes"], **definition["policies"]})
 
 
 def steps(case: Case) -> Iterator[Step]:
@@ -64,15 +63,7 @@ def moved(body: dict[str, Any], live: dict[str, dict[str, Any]]) -> bool:
     return body["id"] in live and live[body["id"]]["source"] != body["source"]
 
 
-def later(body: Any) -> list[str]:
-    """The fields of the body that this release does not serve."""
-    if not isinstance(body, dict):
-        return []
-    found = [name for name in LATER if body.get(name) is not None]
-    return found + ["on"] * ("cross" in body.get("on", ()))
-
-
-STEPS = [step for case in ALL for step in steps(case)]
+STEPS = [step for case in CASES for step in steps(case)]
 TAKEN = [step for step in STEPS if not step.refused]
 REFUSED = [step for step in STEPS if step.refused]
 
@@ -91,21 +82,13 @@ def test_the_cases_are_there() -> None:
 def test_a_refused_body_is_refused_with_a_reason_that_is_right(step: Step) -> None:
     with pytest.raises(Refusal) as caught:
         judge(step)
-    unserved = [name for name in later(step.body) if name != "expires_at"]
-    if unserved:
-        assert (caught.value.reason, caught.value.field) == (Reason.BAD_VALUE, unserved[0])
-    elif step.refused != {"any"}:
+    if step.refused != {"any"}:
         assert caught.value.reason in step.refused
 
 
-def test_every_other_body_is_taken_unless_a_later_release_serves_it() -> None:
+def test_every_other_body_is_taken_and_comes_back_equal() -> None:
     for step in TAKEN:
-        if later(step.body):
-            with pytest.raises(Refusal, match="not supported yet") as caught:
-                judge(step)
-            assert caught.value.reason is Reason.BAD_VALUE, step.label
-        else:
-            query = judge(step)
-            whole = json.dumps(query_body(query)).encode()
-            again = parse_query(load_json(whole), step.sources, id=None, now_ms=NOW_MS, limits=Limits())
-            assert again == query, step.label
+        query = judge(step)
+        whole = json.dumps(query_body(query)).encode()
+        again = parse_query(load_json(whole), step.sources, id=None, now_ms=NOW_MS, limits=Limits())
+        assert again == query, step.label

@@ -60,7 +60,7 @@ class QueryTable:
     def add(self, slots: Slots, lo: Bounds, hi: Bounds) -> int:
         """Appends boxes in the order of their first lower ends, so that boxes which answer together lie
         together. Returns the number of the first. Raises as ``BoxIndex.insert``. O(k log k), amortised."""
-        lo, hi = self._live.add(slots, lo, hi)
+        slots, lo, hi = self._live.add(slots, lo, hi)
         first, self.size = self.size, self.size + len(slots)
         if len(slots) == 0:
             return first

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.index.answers import Keys
+from service.index.default.arena import arena_of
 from service.index.default.kd_check import check_search
 from service.index.default.kd_kernels import FAR, MOST_SCALE, Search, search, write_grid
 from service.index.default.kd_leaves import filled, leaves_of
@@ -39,7 +40,7 @@ _SAMPLED = 1 << 14
 class Kd:
     """A ``Part`` of n boxes that constrain the same k attributes; see the module.
 
-    About 120 bytes a small box in two attributes. Built in O(k n log n).
+    About 150 bytes a small box in two attributes. Built in O(k n log n).
     """
 
     name = "kd"
@@ -49,12 +50,12 @@ class Kd:
     ) -> None:
         """Boxes ``float64[n, k]`` that constrain the attributes ``columns``, in an order that keeps together
         what lies together."""
-        self.slots = slots
-        self.removed_at = np.full(len(slots), NEVER)
+        search, self._root = _searchable(tree_of(lo, hi, leaf), slots, lo, hi, columns)
+        self._arena, views = arena_of(search)
+        self._search = Search(*views)
+        self.slots, self.removed_at = self._search.slots, self._search.removed_at
         self._living = Living(self.removed_at)
         self._columns = columns
-        self._lo, self._hi = lo, hi
-        self._search, self._root = _searchable(tree_of(lo, hi, leaf), lo, hi, columns)
 
     @classmethod
     def of(cls, boxes: Sparse, dims: int, leaf: int = LEAF) -> Kd:
@@ -82,24 +83,24 @@ class Kd:
 
     @property
     def nbytes(self) -> int:
-        own = self.slots, self.removed_at, self._columns, self._lo, self._hi
-        return sum(array.nbytes for array in (*own, *self._search))
+        return self._arena.nbytes + self._columns.nbytes
 
     def stab(self, points: Points, version: int, out: Keys) -> int:
         """O(log n + boxes that cut the leaf + k) for a point in k boxes."""
-        boxes = self._lo, self._hi, self.slots, self._living.marks(version, len(points))
-        found: int = search(*boxes, *self._search, points, version, out)
+        whole = len(self._living.marks(version, len(points))) == 0
+        found: int = search(self._arena, points, version, whole, out)
         return found
 
     def boxes(self) -> Sparse:
-        count, dims = self._lo.shape
+        lo, hi = self._search.lo, self._search.hi
+        count, dims = lo.shape
         attributes = np.tile(self._columns.astype(np.uint8), count)
         starts = np.arange(0, count * dims + 1, dims)
-        return Sparse(self.slots, starts, attributes, self._lo.ravel(), self._hi.ravel())
+        return Sparse(self.slots, starts, attributes, lo.ravel(), hi.ravel())
 
     def check(self) -> None:
-        assert (self._lo < self._hi).all()
-        check_search(self._search, self._root, self._lo, self._hi)
+        assert (self._search.lo < self._search.hi).all()
+        check_search(self._search, self._root)
 
 
 def _along_z(lo: Bounds) -> NDArray[np.intp]:
@@ -116,10 +117,12 @@ def _along_z(lo: Bounds) -> NDArray[np.intp]:
     return np.argsort(code, kind="stable")
 
 
-def _searchable(tree: Tree, lo: Bounds, hi: Bounds, columns: NDArray[np.int64]) -> tuple[Search, int]:
+def _searchable(
+    tree: Tree, slots: Slots, lo: Bounds, hi: Bounds, columns: NDArray[np.int64]
+) -> tuple[Search, int]:
     """The tree in the form in which it is searched, and the link to its root."""
     inner = tree.attributes >= 0
-    leaves, lanes = leaves_of(lo, hi, tree.cells[~inner], tree.leaf_starts, tree.cutting)
+    leaves, lanes = leaves_of(lo, hi, slots, tree.cells[~inner], tree.leaf_starts, tree.cutting)
 
     links = np.where(
         inner,
@@ -146,15 +149,17 @@ def _searchable(tree: Tree, lo: Bounds, hi: Bounds, columns: NDArray[np.int64]) 
     covers[:-1, 1] = np.where(above >= 0, number[above], -1)[covered]
     nearest = np.where(covered, np.arange(len(inner)), above)[~inner]
     leaves.view(np.int32)[:-1, -1] = np.where(nearest >= 0, number[nearest], -1)
-    return Search(nodes, axes, grid, leaves, lanes, tree.covering, covers), int(links[0])
+    removed_at = np.full(len(slots), NEVER)
+    filed = nodes, axes, grid, leaves, lanes, tree.covering, covers
+    return Search(lo, hi, slots, removed_at, *filed), int(links[0])
 
 
 def _axes(lo: Bounds, depths: NDArray[np.int32], columns: NDArray[np.int64]) -> NDArray[np.float64]:
-    """By attribute the origin, scale and number of cells of a grid with about as many cells as there are
-    leaves, finer where they are. ``depths``: how often an attribute is split above each leaf."""
+    """By attribute the origin, scale and number of cells of a grid with about four times as many cells as
+    there are leaves, finer where they are. ``depths``: how often an attribute is split above each leaf."""
     axes = np.empty((lo.shape[1], 4))
-    bits = np.rint(depths.mean(axis=0)).astype(np.int64)
-    while bits.sum() > len(depths).bit_length():
+    bits = np.rint(depths.mean(axis=0)).astype(np.int64) + 1
+    while bits.sum() > len(depths).bit_length() + 2:
         bits[bits.argmax()] -= 1
     for j in range(lo.shape[1]):
         ends = lo[np.abs(lo[:, j]) <= FAR, j]  # one-sided bounds say nothing about where values lie

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from service.index.default.kd_kernels import BLOCK, Search, cell_of
 from service.index.default.kd_leaves import filled, leaves_of
-from service.index.protocol import Bounds
 
 Cell = NDArray[np.float64]
 """``float64[2, k]``: lower and upper ends."""
 
 
-def check_search(search: Search, root: int, lo: Bounds, hi: Bounds) -> None:
-    """Asserts that it is made of the boxes ``float64[n, k]``."""
+def check_search(search: Search, root: int) -> None:
+    """Asserts that it is made of its boxes."""
+    lo, hi = search.lo, search.hi
     dims = lo.shape[1]
     cells = _cells(search, root, dims)
     listed: list[NDArray[np.int32]] = []
@@ -37,7 +37,7 @@ def check_search(search: Search, root: int, lo: Bounds, hi: Bounds) -> None:
         assert np.array_equal(np.sort(np.concatenate(filed)), np.flatnonzero(meets))
 
     starts = np.cumsum([0, *map(len, listed)])
-    leaves, lanes = leaves_of(lo, hi, cells, starts, np.concatenate(listed))
+    leaves, lanes = leaves_of(lo, hi, search.slots, cells, starts, np.concatenate(listed))
     assert np.array_equal(lanes, search.lanes)
     assert np.array_equal(leaves.view(np.int32)[:, :-1], search.leaves.view(np.int32)[:, :-1])
     assert search.covers[0, 0] == 0 and search.covers[-1, 0] == len(search.covering)
@@ -71,7 +71,7 @@ def _cutting(search: Search, leaf: int, dims: int) -> NDArray[np.int32]:
     blocks = slice(numbers[leaf, -2], numbers[leaf + 1, -2])
     holds = filled(search.lanes[blocks]).ravel()
     assert (np.diff(holds.astype(np.int8)) <= 0).all()
-    return search.lanes.view(np.int32)[blocks, dims * BLOCK :].ravel()[holds]
+    return search.lanes.view(np.int32)[blocks, (dims + 1) * BLOCK :].ravel()[holds]
 
 
 def _chain(search: Search, cover: int) -> list[int]:

@@ -10,6 +10,9 @@ and as two int32 its first block and its first *cover*, -1 if it has none. ``cov
 nodes that boxes cover: the first of these in ``covering``, and the next cover above, or -1. ``lanes``: see
 ``kd_leaves``.
 
+``search`` reads all of these in one arena and addresses them by where they begin in it: a view of an array
+inside of a loop costs more than what is done with it.
+
 Not for: what makes the tree.
 """
 
@@ -28,7 +31,10 @@ FAR = 2.0**900
 MOST_SCALE = 2.0**120
 """Values beyond FAR share a cell and a step, and a unit of value has no more of these: nothing overflows."""
 
-_ROWS = 64
+_LINE = 32
+"""Steps in a line of the cache."""
+
+_ROWS = 128
 """Points that are looked up before the first of them is answered: what they miss in the cache overlaps."""
 
 _FLOATS = reads(types.float64, 1)
@@ -37,8 +43,12 @@ _MATRIX = reads(types.float64, 2)
 
 
 class Search(NamedTuple):
-    """What ``search`` reads besides the boxes themselves, in its order; see the module."""
+    """What ``search`` reads, in the order of the arena; see the module. The boxes are ``float64[n, k]``."""
 
+    lo: NDArray[np.float64]
+    hi: NDArray[np.float64]
+    slots: NDArray[np.int32]
+    removed_at: NDArray[np.int32]
     nodes: NDArray[np.float64]
     axes: NDArray[np.float64]
     grid: NDArray[np.int32]
@@ -101,18 +111,19 @@ def step_of(x, origin, scale):  # type: ignore[no-untyped-def]
     types.void(
         _MATRIX,
         _MATRIX,
+        _INTS,
         reads(types.int64, 1),
-        reads(types.int32, 1),
+        _INTS,
         reads(types.float64, 3),
         _MATRIX,
         writes(types.uint16, 2),
     )
 )
-def encode(lo, hi, starts, entries, cells, leaves, lanes):  # type: ignore[no-untyped-def]
+def encode(lo, hi, slots, starts, entries, cells, leaves, lanes):  # type: ignore[no-untyped-def]
     """Writes the lanes of every leaf, given its scales and blocks: ``entries[starts[leaf]:starts[leaf + 1]]``
     of the boxes cut its cell ``cells[leaf]``, lower and upper ends. O(k entries)."""
     dims = lo.shape[1]
-    halves, numbers, boxes = leaves.view(np.float32), leaves.view(np.int32), lanes.view(np.int32)
+    halves, numbers, names = leaves.view(np.float32), leaves.view(np.int32), lanes.view(np.int32)
     begin = numbers.shape[1] - 2
     for leaf in range(len(starts) - 1):
         size = starts[leaf + 1] - starts[leaf]
@@ -120,7 +131,8 @@ def encode(lo, hi, starts, entries, cells, leaves, lanes):  # type: ignore[no-un
         for i in range((numbers[leaf + 1, begin] - first) * BLOCK):
             block, lane = first + i // BLOCK, i % BLOCK
             box = entries[starts[leaf] + i] if i < size else 0
-            boxes[block, dims * BLOCK + lane] = box
+            names[block, dims * BLOCK + lane] = slots[box]
+            names[block, (dims + 1) * BLOCK + lane] = box
             for j in range(dims):
                 origin, scale = leaves[leaf, j], halves[leaf, 2 * dims + j]
                 lower, upper = np.int64(0), np.int64(65535)
@@ -136,143 +148,109 @@ def encode(lo, hi, starts, entries, cells, leaves, lanes):  # type: ignore[no-un
                 lanes[block, (2 * j + 1) * BLOCK + lane] = upper
 
 
+_NODES, _AXES, _GRID, _LEAVES, _LANES, _COVERING, _COVERS = range(4, 11)
+
+
 @kernel(
     types.int64(
         _MATRIX,
         types.int64,
-        _MATRIX,
-        _MATRIX,
-        _INTS,
-        writes(types.int64, 1),
+        reads(types.uint8, 1),
+        writes(types.int64, 2),
         writes(types.float64, 2),
-        writes(types.int64, 1),
     )
 )
-def look_up(points, base, nodes, axes, grid, row_of, values, leaf_of):  # type: ignore[no-untyped-def]
-    """For up to _ROWS points from ``base`` on that are somewhere, the row, the values and the leaf; returns
-    how many. All points go down a level before any goes down the next, so that they wait together."""
-    dims = axes.shape[0]
-    links = nodes.view(np.int32)
-    count = 0
-    for row in range(base, min(base + _ROWS, points.shape[0])):
+def look_up(points, base, arena, found, values):  # type: ignore[no-untyped-def]
+    """For as many points from ``base`` on as there is room for, those that are somewhere: the row,
+    ``found[0]``, the leaf, ``found[1]``, and the ``values``; returns how many. All points go down a level
+    before any goes down the next, so that they wait together; ``found[2]`` is scratch, those that go on."""
+    header, floats, numbers = arena.view(np.int64), arena.view(np.float64), arena.view(np.int32)
+    nodes, axes, grid = header[2 * _NODES] >> 3, header[2 * _AXES] >> 3, header[2 * _GRID] >> 2
+    dims = values.shape[1]
+    count = going = 0
+    for row in range(base, min(base + found.shape[1], points.shape[0])):
         cell = 0
         somewhere = True
         for j in range(dims):
-            x = points[row, np.int64(axes[j, 3])]
+            axis = axes + 4 * j
+            x = points[row, np.int64(floats[axis + 3])]
             somewhere &= x < np.inf
-            cell = cell * np.int64(axes[j, 2]) + cell_of(x, axes[j, 0], axes[j, 1], axes[j, 2])
+            cells = floats[axis + 2]
+            cell = cell * np.int64(cells) + cell_of(x, floats[axis], floats[axis + 1], cells)
             values[count, j] = x
-        row_of[count] = row
-        leaf_of[count] = grid[cell]
+        link = numbers[grid + cell]
+        found[0, count], found[1, count], found[2, going] = row, link, count
+        going += somewhere and link >= 0
         count += somewhere
-    going = len(nodes) > 0
-    while going:
-        going = False
-        for i in range(count):
-            link = leaf_of[i]
-            node = max(link, 0) >> 2
-            below = links[node, 2 + (values[i, link & 3 if link >= 0 else 0] >= nodes[node, 0])]
-            link = below if link >= 0 else link
-            leaf_of[i] = link
-            going |= link >= 0
+    while going > 0:
+        left = 0
+        for k in range(going):
+            i = found[2, k]
+            link = found[1, i]
+            node = nodes + 2 * (link >> 2)
+            link = np.int64(numbers[2 * node + 2 + (values[i, link & 3] >= floats[node])])
+            found[1, i], found[2, left] = link, i
+            left += int(link >= 0)
+        going = left
     for i in range(count):
-        leaf_of[i] = ~leaf_of[i]
+        found[1, i] = ~found[1, i]
     return count
 
 
 @kernel(
     types.int64(
-        reads(types.int64, 1), types.int64, _INTS, _INTS, types.int64, writes(types.int64, 1), types.int64
-    )
-)
-def report(found, count, slots, removed_at, version, out, needed):  # type: ignore[no-untyped-def]
-    """Appends the keys of those of the first ``count`` of ``found``, ``row << 32 | box``, that live, behind
-    the first ``needed`` of ``out`` as far as it goes; returns ``needed`` with them. ``removed_at`` is empty
-    if every box lives."""
-    seen = np.int32(version)
-    whole = len(removed_at) == 0
-    if count <= len(out) - needed:
-        # Room for all that may come: keys are written without a branch.
-        written = np.uint64(needed)
-        if whole:
-            for i in range(np.uint64(count)):
-                box = np.uint64(found[i]) & np.uint64(0xFFFFFFFF)
-                out[written + i] = (found[i] >> 32) << 32 | slots[box]
-            return needed + count
-        for i in range(np.uint64(count)):
-            box = np.uint64(found[i]) & np.uint64(0xFFFFFFFF)
-            out[written] = (found[i] >> 32) << 32 | slots[box]
-            written += np.uint64(removed_at[box] > seen)
-        return np.int64(written)
-    for i in range(count):
-        box = found[i] & 0xFFFFFFFF
-        if whole or removed_at[box] > seen:
-            if needed < len(out):
-                out[needed] = (found[i] >> 32) << 32 | slots[box]
-            needed += 1
-    return needed
-
-
-@kernel(
-    types.int64(
-        _MATRIX,
-        _MATRIX,
-        _INTS,
-        _INTS,
-        _MATRIX,
-        _MATRIX,
-        _INTS,
-        _MATRIX,
-        reads(types.uint16, 2),
-        _INTS,
-        reads(types.int32, 2),
+        reads(types.uint8, 1),
         _MATRIX,
         types.int64,
+        types.boolean,
         writes(types.int64, 1),
     )
 )
-def search(  # type: ignore[no-untyped-def]
-    lo, hi, slots, removed_at, nodes, axes, grid, leaves, lanes, covering, covers, points, version, out
-):  # fmt: skip
+def search(arena, points, version, whole, out):  # type: ignore[no-untyped-def]
     """Writes the key ``row << 32 | slot`` of every living box around a point; at most ``len(out)``, returns
-    how many there are. O(depth below the grid + blocks of the leaf + hits) a point."""
-    dims = lo.shape[1]
-    halves, numbers, boxes = leaves.view(np.float32), leaves.view(np.int32), lanes.view(np.int32)
-    begin = numbers.shape[1] - 2
-    row_of, leaf_of = np.empty(_ROWS, np.int64), np.empty(_ROWS, np.int64)
-    values, steps = np.empty((_ROWS, dims), np.float64), np.empty((_ROWS, dims), np.uint16)
-    passed, touched = np.empty(BLOCK, np.uint16), np.empty(_ROWS, np.uint16)
-    found = np.empty(32 * _ROWS, np.int64)
+    how many there are. ``arena``: the arrays of ``Search``; ``whole``: whether every box lives.
+    O(depth below the grid + blocks of the leaf + hits) a point."""
+    header, floats, halves = arena.view(np.int64), arena.view(np.float64), arena.view(np.float32)
+    numbers, steps = arena.view(np.int32), arena.view(np.uint16)
+    dims = (header[2 * _AXES + 1] - header[2 * _AXES]) >> 5
+    lo, hi, slots, removed_at = header[0] >> 3, header[2] >> 3, header[4] >> 2, header[6] >> 2
+    leaves, lanes, lanes_end = header[2 * _LEAVES] >> 3, header[2 * _LANES] >> 1, header[2 * _LANES + 1] >> 1
+    covering, covers = header[2 * _COVERING] >> 2, header[2 * _COVERS] >> 2
+    leaf_width, block_width = dims + (dims + 1) // 2 + 1, 2 * (dims + 2) * BLOCK
+    most = min(points.shape[0], _ROWS)
+    found, values = np.empty((3, most), np.int64), np.empty((most, dims), np.float64)
+    step = np.empty((most, dims), np.uint16)
+    passed = np.empty(BLOCK, np.uint8)
     # Unsigned, because an index that may be negative costs the vector code.
-    width = np.uint64(BLOCK)
-    needed = np.int64(0)
-    for base in range(0, points.shape[0], _ROWS):
-        rows = look_up(points, base, nodes, axes, grid, row_of, values, leaf_of)
+    width, seen = np.uint64(BLOCK), np.int32(version)
+    needed, touch = np.int64(0), np.uint16(0)
+    for base in range(0, points.shape[0], max(most, 1)):
+        rows = look_up(points, base, arena, found, values)
         for i in range(rows):
-            leaf = leaf_of[i]
+            leaf = leaves + found[1, i] * leaf_width
             for j in range(dims):
-                steps[i, j] = step_of(values[i, j], leaves[leaf, j], halves[leaf, 2 * dims + j])
-            # Of no use but to have all lanes of all points on their way before the first is compared.
-            touch = np.uint16(0)
-            for block in range(numbers[leaf, begin], numbers[leaf + 1, begin]):
-                for line in range(0, lanes.shape[1], 32):
-                    touch ^= lanes[block, line]
-            touched[i] = touch
-        count = np.int64(0)
+                step[i, j] = step_of(values[i, j], floats[leaf + j], halves[2 * (leaf + dims) + j])
+            # Of no use but to have the lanes of all points on their way before the first is compared. Most
+            # leaves have two blocks or three; a number that varied would be guessed wrong.
+            end = 2 * (leaf + leaf_width) - 2
+            first = lanes + numbers[end] * block_width
+            behind = min(first + 2 * block_width, lanes_end)
+            for line in range(np.uint64(first), np.uint64(behind), np.uint64(_LINE)):
+                touch ^= steps[line]
+            found[1, i], found[2, i] = end, touch
         for i in range(rows):
-            leaf = leaf_of[i]
-            key = row_of[i] << 32
-            for block in range(numbers[leaf, begin], numbers[leaf + 1, begin]):
-                if count + BLOCK > len(found):
-                    needed = report(found, count, slots, removed_at, version, out, needed)
-                    count = np.int64(0)
-                ends = lanes[block]
-                unsure = np.uint16(0)
+            end = found[1, i]
+            key = found[0, i] << 32
+            for block in range(numbers[end], numbers[end + 2 * leaf_width]):
+                first = np.uint64(lanes + block * block_width)
+                named = first // np.uint64(2) + np.uint64(dims * BLOCK)
+                unsure = False
                 if dims == 2:
-                    s, t = steps[i, 0], steps[i, 1]
+                    s, t = step[i, 0], step[i, 1]
                     for lane in range(width):
-                        a, b = ends[lane], ends[lane + width]
-                        c, d = ends[lane + np.uint64(2 * BLOCK)], ends[lane + np.uint64(3 * BLOCK)]
+                        a, b = steps[first + lane], steps[first + lane + width]
+                        c = steps[first + lane + np.uint64(2 * BLOCK)]
+                        d = steps[first + lane + np.uint64(3 * BLOCK)]
                         inside = (a <= s) & (s <= b) & (c <= t) & (t <= d)
                         passed[lane] = inside
                         unsure |= inside & ((a == s) | (b == s) | (c == t) | (d == t))
@@ -280,31 +258,50 @@ def search(  # type: ignore[no-untyped-def]
                     for lane in range(width):
                         passed[lane] = 1
                     for j in range(dims):
-                        s = steps[i, j]
-                        lower, upper = np.uint64(2 * j * BLOCK), np.uint64((2 * j + 1) * BLOCK)
+                        s = step[i, j]
+                        lower = first + np.uint64(2 * j * BLOCK)
                         for lane in range(width):
-                            a, b = ends[lower + lane], ends[upper + lane]
-                            passed[lane] &= (a <= s) & (s <= b)
-                            unsure |= passed[lane] & ((a == s) | (b == s))
+                            a, b = steps[lower + lane], steps[lower + width + lane]
+                            inside = (passed[lane] != 0) & (a <= s) & (s <= b)
+                            passed[lane] = inside
+                            unsure |= inside & ((a == s) | (b == s))
                 if unsure:
-                    for lane in range(BLOCK):
-                        box = boxes[block, dims * BLOCK + lane]
+                    for lane in range(width):
+                        box = dims * np.int64(numbers[named + width + lane])
                         for j in range(dims if passed[lane] else 0):
-                            if not (lo[box, j] <= values[i, j] and values[i, j] < hi[box, j]):
+                            x = values[i, j]
+                            if not (floats[lo + box + j] <= x and x < floats[hi + box + j]):
                                 passed[lane] = 0
-                place = np.uint64(count)
-                for lane in range(width):
-                    found[place] = key | boxes[block, np.uint64(dims * BLOCK) + lane]
-                    place += np.uint64(passed[lane])
-                count = np.int64(place)
-            cover = numbers[leaf, begin + 1]
+                if needed + BLOCK > len(out):
+                    for lane in range(width):
+                        box = np.int64(numbers[named + width + lane])
+                        if passed[lane] and (whole or numbers[removed_at + box] > seen):
+                            if needed < len(out):
+                                out[needed] = key | numbers[named + lane]
+                            needed += 1
+                    continue
+                # Room for all that may come: keys are written without a branch.
+                place = np.uint64(needed)
+                if whole:
+                    for lane in range(width):
+                        out[place] = key | numbers[named + lane]
+                        place += np.uint64(passed[lane])
+                    needed = np.int64(place)
+                else:
+                    for lane in range(width):
+                        out[place] = numbers[named + width + lane]
+                        place += np.uint64(passed[lane])
+                    for at in range(np.uint64(needed), place):
+                        box = out[at]
+                        out[needed] = key | numbers[slots + box]
+                        needed += numbers[removed_at + box] > seen
+            cover = np.int64(numbers[end + 1])
             while cover >= 0:
-                for at in range(covers[cover, 0], covers[cover + 1, 0]):
-                    if count == len(found):
-                        needed = report(found, count, slots, removed_at, version, out, needed)
-                        count = np.int64(0)
-                    found[count] = key | covering[at]
-                    count += 1
-                cover = covers[cover, 1]
-        needed = report(found, count, slots, removed_at, version, out, needed)
+                for at in range(numbers[covers + 2 * cover], numbers[covers + 2 * cover + 2]):
+                    box = np.int64(numbers[covering + at])
+                    if whole or numbers[removed_at + box] > seen:
+                        if needed < len(out):
+                            out[needed] = key | numbers[slots + box]
+                        needed += 1
+                cover = np.int64(numbers[covers + 2 * cover + 1])
     return needed

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from service.index.answers import Keys
 from service.index.default.border_lists import BorderLists
 from service.index.default.chooser import STRUCTURES, Choice, Choose
-from service.index.default.part import NEVER, Part, Sparse, joined, taken
+from service.index.default.part import NEVER, Part, Sparse, constrained, joined, taken
 from service.index.default.several import Several
+from service.index.default.windows_living import Living
 from service.index.kernel import kernel, reads, writes
 from service.index.protocol import Points, Slots
 
@@ -51,8 +52,14 @@ class Level:
         )
         self._by_slot = [np.argsort(part.slots, kind="stable").astype(np.int32) for part in self.parts]
         self.several = Several(boxes)
+        self._living = [Living(part.removed_at) for part in self.parts]
         self._lists: tuple[BorderLists, ...] | None = None
         self.views = [_viewed(part, choice, dims) for part, choice in zip(self.parts, choices, strict=True)]
+
+    @property
+    def unique(self) -> bool:
+        """Whether no slot has more than one box here."""
+        return len(self.several.slots) == 0
 
     @property
     def size(self) -> int:
@@ -63,6 +70,11 @@ class Level:
     def living(self) -> int:
         """Its boxes that are not removed."""
         return sum(view.boxes - view.removed for view in self.views)
+
+    @property
+    def predicted_ns(self) -> float:
+        """What a point is predicted to cost; NaN where nobody predicted it."""
+        return sum(view.predicted_ns for view in self.views)
 
     @property
     def nbytes(self) -> int:
@@ -86,6 +98,18 @@ class Level:
                 view = self.views[number]
                 self.views[number] = view._replace(removed=view.removed + count)
 
+    def holding(self, slot: int, version: int) -> list[tuple[PartView, int]]:
+        """The parts with boxes of a slot that live at a version, and how many of them. O(log n) a part."""
+        found: list[tuple[PartView, int]] = []
+        for part, by_slot, view in zip(self.parts, self._by_slot, self.views, strict=True):
+            first, last = (
+                int(np.searchsorted(part.slots, slot, side, sorter=by_slot)) for side in ("left", "right")
+            )
+            count = int(np.count_nonzero(part.removed_at[by_slot[first:last]] > version))
+            if count:
+                found.append((view, count))
+        return found
+
     def removed_since(self, version: int) -> Slots:
         """The slots removed after a version. O(n)."""
         gone = [part.slots[(part.removed_at > version) & (part.removed_at < NEVER)] for part in self.parts]
@@ -96,20 +120,14 @@ class Level:
         living = [taken(part.boxes(), np.flatnonzero(part.removed_at > version)) for part in self.parts]
         return joined(living)
 
-    def stab(self, points: Points, version: int, out: Keys) -> int:
-        """As ``Part.stab``, of all parts."""
-        found = 0
-        for part in self.parts:
-            found += part.stab(points, version, out[found:])
-        return found
-
     def moved(
-        self, before: Points, after: Points, version: int, most: int, far: NDArray[np.bool_], out: Keys
+        self, before: Points, after: Points, version: int, worth_ns: float, far: NDArray[np.bool_], out: Keys
     ) -> int:
         """As ``BorderLists.search``, of all parts, by box: slots of several boxes are still to be settled."""
         found = 0
-        for part, lists in zip(self.parts, self.borders, strict=True):
-            found += lists.search(before, after, part.removed_at, version, most, far, out[found:])
+        for living, lists in zip(self._living, self.borders, strict=True):
+            marks = living.marks(version, len(before))
+            found += lists.search(before, after, marks, version, worth_ns, far, out[found:])
         return found
 
     def check(self) -> None:
@@ -129,11 +147,10 @@ class Level:
 
 def _viewed(part: Part, choice: Choice, dims: int) -> PartView:
     """A part that has just been made."""
-    constrained = np.bincount(choice.boxes.attributes, minlength=dims)
     return PartView(
         structure=choice.structure,
         reason=choice.reason,
-        attributes=tuple(np.flatnonzero(constrained).tolist()),
+        attributes=tuple(constrained(choice.boxes, dims).tolist()),
         boxes=len(part.slots),
         removed=0,
         nbytes=part.nbytes,

@@ -6,8 +6,9 @@ few, and a box is filed again O(log n) times. Removed boxes are marked with the 
 gone. A reader takes one snapshot, with its version, and never waits.
 
 Merging large levels takes seconds. By default it is done at once, by the caller that made it due. An index
-that is told to merge *aside* leaves it to whoever asks for ``rebuild``: that may ``run`` on any thread while
-the index is read and changed, and ``adopt`` swaps it in.
+that is told to merge *aside* lets the caller file a small level only, the youngest, and leaves the others
+to whoever asks for ``rebuild``: that may ``run`` on any thread while the index is read and changed, and
+``adopt`` swaps it in.
 
 A move is answered from border lists as long as it crosses fewer borders than looking up both ends would cost;
 else both ends are looked up.
@@ -20,6 +21,7 @@ Not for: one structure on its own (the paper's are measured apart).
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -27,10 +29,12 @@ from numba import types
 from numpy.typing import NDArray
 
 from service.index.answers import Collector, Keys, as_points, difference, require_one_shape
-from service.index.boxes import REMOVED, Boxes, BoxStore, LiveSlots, living
+from service.index.boxes import REMOVED, Boxes, LiveSlots, living, no_boxes
 from service.index.default.chooser import Choose, Shape, chosen, scan_ns
+from service.index.default.crossings import borders_of
+from service.index.default.delta import Delta
 from service.index.default.level import Level, PartView
-from service.index.default.part import NEVER, Sparse, joined, sparse
+from service.index.default.part import NEVER, Part, Sparse, joined, sparse
 from service.index.default.segment import meets
 from service.index.kernel import kernel, reads
 from service.index.protocol import Borders, Bounds, Hits, Points, Slots
@@ -40,10 +44,13 @@ _DELTA = 1024
 """Boxes that wait in the delta: a scan of them costs about what a level costs to search."""
 _MERGE = 2
 """A level is merged when what it is merged with is at least 1 / _MERGE of its size."""
-_AT_ONCE = 1 << 15
-"""Boxes that are filed by the caller even if the index merges aside: some hundredths of a second."""
-_LEAST_FAR = 256
-"""A move that crosses fewer borders than this is never worth two look-ups."""
+_GROWN = 8
+"""Full deltas that go into the youngest level though the index merges aside: its caller files them, in a
+hundredth of a second. A larger one is left to the merges, and the next begins."""
+_UNPREDICTED_NS = 4000.0
+"""What two look-ups may cost in structures that were asked for."""
+_MOST_FAR = 16
+"""Batches of far moves in a row, after which as many are looked up before lists are tried again."""
 
 
 class _Snapshot(NamedTuple):
@@ -51,6 +58,10 @@ class _Snapshot(NamedTuple):
     delta: Boxes
     free: Slots
     levels: tuple[Level, ...]
+    unique: bool
+    """Whether no slot has more than one box, so that none is found twice around a point."""
+    parts: tuple[Part, ...]
+    """Of all levels."""
 
 
 class Rebuild:
@@ -81,13 +92,16 @@ class DefaultIndex:
         self.dims = dims
         self._aside = aside
         self._most_waiting = delta
+        self._grown = _GROWN * max(delta, 1)
         self._choose = choose
         self._live = LiveSlots(dims)
-        self._delta = BoxStore(dims)
+        self._delta = Delta(dims)
         self._collector = Collector()
         self._moves = Collector()
         self._follows_moves = False
-        self._snapshot = _Snapshot(0, self._delta.boxes, np.empty(0, np.int32), ())
+        # Hints alone, as the collectors': a stream that jumps once is likely to jump again.
+        self._far_batches = self._straight = 0
+        self._snapshot = self._snapshot_of(0, np.empty(0, np.int32), ())
 
     def __len__(self) -> int:
         return len(self._live)
@@ -100,20 +114,19 @@ class DefaultIndex:
     # ---- changes
 
     def insert(self, slots: Slots, lo: Bounds, hi: Bounds) -> None:
-        """O(1) a box, and amortised O(log n) filings of it."""
-        lo, hi = self._live.add(slots, lo, hi)
+        """O(1) a box, and amortised O(log n) filings of it; aside, a constant number by the caller."""
+        slots, lo, hi = self._live.add(slots, lo, hi)
         if len(slots) == 0:
             return
-        delta = self._snapshot.delta
-        if delta.size + len(slots) <= self._most_waiting:
-            self._delta.insert(slots, lo, hi)
-            self._snapshot = self._snapshot._replace(delta=self._delta.boxes)
-            return
-        waiting = living(delta)
-        slots = np.concatenate([delta.slots[waiting], slots])
-        lo, hi = np.concatenate([delta.lo[waiting], lo]), np.concatenate([delta.hi[waiting], hi])
-        self._delta = BoxStore(self.dims)
-        self._file(slots, lo, hi)
+        delta = self._delta
+        if delta.boxes.size + len(slots) > self._most_waiting:
+            slots, lo, hi = _behind(delta.taken(), (slots, lo, hi))
+            if len(slots) > self._most_waiting // 2:
+                self._file(slots, lo, hi)
+                return
+        delta.insert(slots, lo, hi)
+        version, _, free, levels, *_ = self._snapshot
+        self._snapshot = self._snapshot_of(version, free, levels)
 
     def remove(self, slots: Slots) -> None:
         """O(log n) a slot and level."""
@@ -136,28 +149,32 @@ class DefaultIndex:
         free = snapshot.free
         if len(free):
             free = free[~np.isin(free, filed)]
-        self._snapshot = _Snapshot(version, self._delta.boxes, free, snapshot.levels)
+        self._snapshot = self._snapshot_of(version, free, snapshot.levels)
         if not self._aside:
             self._merge_at_once()
 
     def _file(self, slots: Slots, lo: Bounds, hi: Bounds) -> None:
         """Files new boxes as a level, together with the levels that are not much larger."""
-        version, _, free, levels = self._snapshot
+        version, _, free, levels, *_ = self._snapshot
         boxes, everywhere = _parted(slots, lo, hi)
         free = np.union1d(free, everywhere).astype(np.int32)
         merged, total = [boxes], len(boxes)
         kept = list(levels)
-        while kept and kept[-1].living <= _MERGE * total:
-            if self._aside and kept[-1].living + total > _AT_ONCE:
-                break
+        while kept and kept[-1].living <= (self._grown if self._aside else _MERGE * total):
             level = kept.pop()
             merged.append(level.boxes(version))
             total += level.living
         if total:
             kept.append(self._level(joined(merged)))
-        self._snapshot = _Snapshot(version, self._delta.boxes, free, tuple(kept))
+        self._snapshot = self._snapshot_of(version, free, tuple(kept))
         if not self._aside:
             self._merge_at_once()
+
+    def _snapshot_of(self, version: int, free: Slots, levels: tuple[Level, ...]) -> _Snapshot:
+        """A snapshot with the delta as it is."""
+        unique = self._delta.unique and all(level.unique for level in levels)
+        parts = tuple(part for level in levels for part in level.parts)
+        return _Snapshot(version, self._delta.boxes, free, levels, unique, parts)
 
     def _level(self, boxes: Sparse) -> Level:
         level = Level(boxes, self.dims, self._choose)
@@ -167,17 +184,21 @@ class DefaultIndex:
 
     def rebuild(self) -> Rebuild | None:
         """What there is to merge, if anything. Writer only."""
-        version, _, _, levels = self._snapshot
+        version, _, _, levels, *_ = self._snapshot
+        growing = self._aside and len(levels) > 0 and levels[-1].living <= self._grown
+        # One that grows meanwhile would make what is made of it useless.
+        last = len(levels) - growing
         for first, level in enumerate(levels):
-            behind = levels[first + 1 :]
-            younger = sum(one.living for one in behind)
-            if (behind and level.living <= _MERGE * younger) or 2 * level.living < level.size:
-                return Rebuild(levels[first:], version, self.dims, self._choose)
+            younger = sum(one.living for one in levels[first + 1 : last])
+            if younger and level.living <= _MERGE * younger:
+                return Rebuild(levels[first:last], version, self.dims, self._choose)
+            if 2 * level.living < level.size:
+                return Rebuild(levels[first : max(last, first + 1)], version, self.dims, self._choose)
         return None
 
     def adopt(self, rebuild: Rebuild) -> None:
         """Swaps in what a rebuild has made, unless its levels have been merged since. Writer only."""
-        version, delta, free, levels = self._snapshot
+        version, _, free, levels, *_ = self._snapshot
         level, first = rebuild.level, 0
         assert level is not None, "run it first"
         while first < len(levels) and levels[first] is not rebuild.levels[0]:
@@ -192,7 +213,7 @@ class DefaultIndex:
         if self._follows_moves:
             level.borders  # noqa: B018
         fresh = (level,) if level.living else ()
-        self._snapshot = _Snapshot(version, delta, free, (*levels[:first], *fresh, *levels[last:]))
+        self._snapshot = self._snapshot_of(version, free, (*levels[:first], *fresh, *levels[last:]))
 
     def _merge_at_once(self) -> None:
         rebuild = self.rebuild()
@@ -202,17 +223,18 @@ class DefaultIndex:
 
     def _with_young_marks(self) -> _Snapshot:
         """Versions are used up: everything is filed once more, and they begin again."""
-        version, delta, free, levels = self._snapshot
+        version, _, free, levels, *_ = self._snapshot
         boxes = joined([level.boxes(version) for level in levels])
-        return _Snapshot(0, delta, free, (self._level(boxes),) if len(boxes) else ())
+        return self._snapshot_of(0, free, (self._level(boxes),) if len(boxes) else ())
 
     # ---- answers
 
     def stab(self, points: Points) -> Hits:
-        """O(h log h) for h hits, besides the parts."""
+        """O(h) for h hits, besides the parts; O(h log h) if a slot has several boxes."""
         points = _whole(as_points(points, self.dims))
         snapshot = self._snapshot
-        return self._collector.hits(lambda out: _stabbed(snapshot, points, out), len(points))
+        answer = self._collector.by_row if snapshot.unique else self._collector.hits
+        return answer(lambda out: _stabbed(snapshot, points, out), len(points))
 
     def borders(self, before: Points, after: Points) -> Borders:
         """O(borders crossed), or as two stabs where that is less."""
@@ -220,98 +242,111 @@ class DefaultIndex:
         before, after = as_points(before, self.dims), as_points(after, self.dims)
         self._follows_moves = True
         snapshot = self._snapshot
+        if self._straight > 0:
+            self._straight -= 1
+            return self._moved(snapshot, before, after)
         if _all_somewhere(before) and _all_somewhere(after):
             far = np.zeros(len(before), np.bool_)
         else:  # that a point is nowhere, no crossed border tells
             far = _nowhere(before) | _nowhere(after)
         keys = self._near_moves(snapshot, before, after, far)
+        if len(far) and far.all():
+            self._far_batches = min(self._far_batches + 1, _MOST_FAR)
+            self._straight = self._far_batches
+            return self._moved(snapshot, before, after)
+        self._far_batches = 0
         if snapshot.delta.size:  # it has no lists: both ends are looked up in it for every row
-            delta = _Snapshot(snapshot.version, snapshot.delta, snapshot.free[:0], ())
-            keys += [self._looked_up(delta, before, after, None)]
+            delta = snapshot._replace(free=snapshot.free[:0], levels=(), parts=())
+            keys.append(_as_keys(self._moved(delta, before, after), None))
         if far.any():
             rows = np.flatnonzero(far)
             filed = snapshot._replace(delta=_NOTHING)
-            keys += [self._looked_up(filed, before[rows], after[rows], rows)]
-        if len(keys) == 1:
-            return _as_borders(keys[0])
-        return _as_borders(np.sort(np.concatenate([*keys, np.empty(0, np.int64)])))
+            keys.append(_as_keys(self._moved(filed, before[rows], after[rows]), rows))
+        return borders_of(keys[0] if len(keys) == 1 else np.concatenate([*keys, _NO_KEYS]), len(before))
 
     def _near_moves(
         self, snapshot: _Snapshot, before: Points, after: Points, far: NDArray[np.bool_]
     ) -> list[Keys]:
         """The moves of rows that cross few borders, in the levels; sets ``far`` for the others."""
-        version, _, _, levels = snapshot
-        most = _LEAST_FAR + int(4 * self._collector.keys_a_row)
+        version, _, _, levels, *_ = snapshot
+        worth_ns = _two_look_ups_ns(levels)
         found: list[Keys] = []
         for level in levels:
             keys = self._moves.keys(
-                lambda out, level=level: level.moved(before, after, version, most, far, out),  # type: ignore[misc]
+                lambda out, level=level: level.moved(before, after, version, worth_ns, far, out),  # type: ignore[misc]
                 len(before),
             )
-            keys.sort()
             found.append(level.several.settled(keys, before, after))
         return [keys[~far[keys >> 32]] for keys in found] if far.any() else found
 
-    def _looked_up(
-        self, snapshot: _Snapshot, before: Points, after: Points, rows: NDArray[np.intp] | None
-    ) -> Keys:
-        """The same by looking up both ends; ``rows`` are the numbers of the rows, if not 0, 1 and on."""
+    def _moved(self, snapshot: _Snapshot, before: Points, after: Points) -> Borders:
+        """The borders by looking up both ends."""
         both = _whole(np.concatenate([before, after]))
         hits = self._collector.hits(lambda out: _stabbed(snapshot, both, out), len(both))
-        moved = difference(hits, len(before))
-        numbers = moved.rows if rows is None else rows[moved.rows]
-        return numbers.astype(np.int64) << 32 | moved.slots.astype(np.int64) << 1 | moved.entered
+        return difference(hits, len(before))
 
-    def met(self, before: Points, after: Points) -> Hits:
+    def met(self, before: Points, after: Points, *, box_by_box: bool = False) -> Hits:
         """The slots whose boxes the segment from ``before[row]`` to ``after[row]`` meets though neither end
-        is in one of them. An end with an infinite or missing attribute is on no segment of boxes that
-        constrain it. Exact. O(borders crossed)."""
+        is in one of them; ``box_by_box``: though that box has neither end, whatever the others have. An end
+        with an infinite or missing attribute is on no segment of boxes that constrain it. Exact. O(borders
+        crossed)."""
         require_one_shape(before, after)
         before, after = _whole(as_points(before, self.dims)), _whole(as_points(after, self.dims))
-        version, delta, _, levels = self._snapshot
+        version, delta, _, levels, *_ = self._snapshot
         pairs: set[tuple[int, int]] = set()
         for level in levels:
-            pairs |= _met(level, before, after, version)
+            pairs |= _met(level, before, after, version, box_by_box)
         waiting = living(delta)
         boxes, _ = _parted(delta.slots[waiting], delta.lo[waiting], delta.hi[waiting])
         if len(boxes):
-            pairs |= _met(Level(boxes, self.dims, self._choose), before, after, 0)
+            pairs |= _met(Level(boxes, self.dims, self._choose), before, after, 0, box_by_box)
         found = np.array(sorted(pairs), np.int32).reshape(-1, 2)
         return Hits(np.ascontiguousarray(found[:, 0]), np.ascontiguousarray(found[:, 1]))
 
     def views(self) -> list[PartView]:
         """What the index is made of, largest level first, the delta last; for people. O(parts)."""
-        _, delta, free, levels = self._snapshot
+        _, delta, free, levels, *_ = self._snapshot
         views = [view for level in levels for view in level.views]
-        if len(free):
-            views.append(PartView("free", "no constraint", (), len(free), 0, free.nbytes, 0.0))
-        removed = delta.size - len(living(delta))
-        shape = Shape(delta.size, self.dims, 0.0)
-        waiting = PartView(
-            "delta",
-            "not filed yet",
-            tuple(range(self.dims)),
-            delta.size,
-            removed,
-            delta.nbytes,
-            scan_ns(shape),
-        )
-        return [*views, waiting]
+        return [*views, *([_free_view(free)] if len(free) else []), _delta_view(delta, self.dims)]
+
+    def holding(self, slot: int) -> list[tuple[PartView, int]]:
+        """The parts, as in ``views``, that hold boxes of a slot, and how many; for people. O(delta)."""
+        snapshot = self._snapshot
+        found = [part for level in snapshot.levels for part in level.holding(slot, snapshot.version)]
+        if (snapshot.free == slot).any():
+            found.append((_free_view(snapshot.free), 1))
+        waiting = int(np.count_nonzero(snapshot.delta.slots[: snapshot.delta.size] == slot))
+        if waiting:
+            found.append((_delta_view(snapshot.delta, self.dims), waiting))
+        return found
 
     def check(self) -> None:
-        version, delta, free, levels = self._snapshot
+        version, delta, free, levels, unique, _ = self._snapshot
         self._delta.check()
         assert delta is self._delta.boxes
+        assert unique == (self._delta.unique and all(level.unique for level in levels))
+        assert delta.size <= self._most_waiting
         filed = [free]
         for level in levels:
             level.check()
             filed.append(np.unique(level.boxes(version).slots))
         slots = np.concatenate([*filed, np.unique(delta.slots[: delta.size])]).tolist()
         assert sorted(slot for slot in slots if slot != REMOVED) == self._live.named().tolist()
-        assert delta.size <= self._most_waiting or not levels
 
 
-_NOTHING = BoxStore(0).boxes
+_NOTHING = no_boxes(0, 0)
+_NO_KEYS = np.empty(0, np.int64)
+
+
+def _free_view(free: Slots) -> PartView:
+    return PartView("free", "no constraint", (), len(free), 0, free.nbytes, 0.0)
+
+
+def _delta_view(delta: Boxes, dims: int) -> PartView:
+    removed = delta.size - len(living(delta))
+    predicted = scan_ns(Shape(delta.size, dims, dims, dims, 0.0, 0.0))
+    reason = "not filed yet"
+    return PartView("delta", reason, tuple(range(dims)), delta.size, removed, delta.nbytes, predicted)
 
 
 def _parted(slots: Slots, lo: Bounds, hi: Bounds) -> tuple[Sparse, Slots]:
@@ -323,6 +358,20 @@ def _parted(slots: Slots, lo: Bounds, hi: Bounds) -> tuple[Sparse, Slots]:
     everywhere = slots[~bound]
     bound &= ~np.isin(slots, everywhere)
     return sparse(slots[bound], lo[bound], hi[bound]), everywhere
+
+
+def _behind(
+    first: tuple[Slots, Bounds, Bounds], more: tuple[Slots, Bounds, Bounds]
+) -> tuple[Slots, Bounds, Bounds]:
+    """The boxes of both."""
+    if len(first[0]) == 0:
+        return more
+    (slots, lo, hi), (more_slots, more_lo, more_hi) = first, more
+    return (
+        np.concatenate([slots, more_slots]),
+        np.concatenate([lo, more_lo]),
+        np.concatenate([hi, more_hi]),
+    )
 
 
 def _nowhere(points: Points) -> NDArray[np.bool_]:
@@ -351,13 +400,13 @@ def _all_somewhere(points):  # type: ignore[no-untyped-def]
 
 
 def _stabbed(snapshot: _Snapshot, points: Points, out: Keys) -> int:
-    version, (near, lo, hi, slots, size, _), free, levels = snapshot
+    version, (near, lo, hi, slots, size, _), free, _, _, parts = snapshot
     found = 0
     if size:
         with np.errstate(over="ignore"):  # only without the JIT does rounding to float32 warn
             found = scan(near, lo, hi, slots, 0, size, points, out)
-    for level in levels:
-        found += level.stab(points, version, out[found:])
+    for part in parts:
+        found += part.stab(points, version, out[found:] if found else out)
     if len(free):
         rows = np.flatnonzero(~_nowhere(points)).astype(np.int64)
         keys = (rows[:, None] << 32 | free.astype(np.int64)).ravel()
@@ -367,15 +416,19 @@ def _stabbed(snapshot: _Snapshot, points: Points, out: Keys) -> int:
     return found
 
 
-def _as_borders(keys: Keys) -> Borders:
-    return Borders(
-        (keys >> 32).astype(np.int32),
-        (keys >> 1 & 0x7FFFFFFF).astype(np.int32),
-        (keys & 1).astype(np.bool_),
-    )
+def _two_look_ups_ns(levels: tuple[Level, ...]) -> float:
+    """What looking up both ends of a move is predicted to cost."""
+    predicted_ns = sum(level.predicted_ns for level in levels)
+    return 2 * predicted_ns if predicted_ns < math.inf else _UNPREDICTED_NS
 
 
-def _met(level: Level, before: Points, after: Points, version: int) -> set[tuple[int, int]]:
+def _as_keys(moved: Borders, rows: NDArray[np.intp] | None) -> Keys:
+    """As keys; ``rows`` are the numbers of the rows, if not 0, 1 and on."""
+    numbers = moved.rows if rows is None else rows[moved.rows]
+    return numbers.astype(np.int64) << 32 | moved.slots.astype(np.int64) << 1 | moved.entered
+
+
+def _met(level: Level, before: Points, after: Points, version: int, box_by_box: bool) -> set[tuple[int, int]]:
     """The (row, slot) of ``DefaultIndex.met`` in one level."""
     found: set[tuple[int, int]] = set()
     for part, lists in zip(level.parts, level.borders, strict=True):
@@ -396,7 +449,7 @@ def _met(level: Level, before: Points, after: Points, version: int) -> set[tuple
                 if not meets(zip(*(side.tolist() for side in sides), strict=True)):
                     continue
             found.add((row, int(boxes.slots[box])))
-    several = set(level.several.slots.tolist())
+    several = set() if box_by_box else set(level.several.slots.tolist())
     return {
         (row, slot)
         for row, slot in found

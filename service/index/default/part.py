@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
 from service.index.answers import Keys
+from service.index.kernel import kernel, reads, writes
 from service.index.protocol import Bounds, Points, Slots
 
 NEVER = np.int32(2**31 - 1)
@@ -80,29 +82,38 @@ class Part(Protocol):
 
 
 def sparse(slots: Slots, lo: Bounds, hi: Bounds) -> Sparse:
-    """Boxes ``float64[n, d]`` by their constrained attributes. O(n d)."""
-    bound = (lo != -np.inf) | (hi != np.inf)
+    """Boxes ``float64[n, d]``, C-contiguous, by their constrained attributes. O(n d)."""
     starts = np.zeros(len(slots) + 1, np.int64)
-    np.cumsum(bound.sum(axis=1), out=starts[1:])
-    attributes = np.nonzero(bound)[1].astype(np.uint8)
-    return Sparse(slots.copy(), starts, attributes, lo[bound], hi[bound])
+    _count(lo, hi, starts)
+    total = int(starts[-1])
+    kept = Sparse(slots.copy(), starts, np.empty(total, np.uint8), np.empty(total), np.empty(total))
+    _write_sparse(lo, hi, kept.attributes, kept.lo, kept.hi)
+    return kept
 
 
 def dense(boxes: Sparse, dims: int) -> tuple[Bounds, Bounds]:
     """The same boxes as ``float64[n, dims]``. O(n dims)."""
-    lo, hi = np.full((len(boxes), dims), -np.inf), np.full((len(boxes), dims), np.inf)
-    owner = np.repeat(np.arange(len(boxes)), np.diff(boxes.starts))
-    lo[owner, boxes.attributes], hi[owner, boxes.attributes] = boxes.lo, boxes.hi
+    lo, hi = np.empty((len(boxes), dims)), np.empty((len(boxes), dims))
+    _write_dense(boxes.starts, boxes.attributes, boxes.lo, boxes.hi, lo, hi)
     return lo, hi
 
 
 def taken(boxes: Sparse, order: NDArray[np.intp]) -> Sparse:
     """Some of the boxes, in the order given. O(their entries)."""
-    counts = np.diff(boxes.starts)[order]
     starts = np.zeros(len(order) + 1, np.int64)
-    np.cumsum(counts, out=starts[1:])
-    entries = np.repeat(boxes.starts[:-1][order] - starts[:-1], counts) + np.arange(starts[-1])
-    return Sparse(boxes.slots[order], starts, boxes.attributes[entries], boxes.lo[entries], boxes.hi[entries])
+    np.cumsum(boxes.starts[order + 1] - boxes.starts[order], out=starts[1:])
+    total = int(starts[-1])
+    some = Sparse(boxes.slots[order], starts, np.empty(total, np.uint8), np.empty(total), np.empty(total))
+    columns = boxes.starts, boxes.attributes, boxes.lo, boxes.hi
+    _take(*columns, order, some.attributes, some.lo, some.hi)
+    return some
+
+
+def constrained(boxes: Sparse, dims: int) -> NDArray[np.intp]:
+    """The attributes that any of the boxes constrains, rising. O(entries)."""
+    marks = np.zeros(dims, np.bool_)
+    _mark(boxes.attributes, marks)
+    return np.flatnonzero(marks)
 
 
 def in_order(boxes: Sparse) -> Sparse:
@@ -125,7 +136,9 @@ def in_order(boxes: Sparse) -> Sparse:
 
 
 def joined(several: Sequence[Sparse]) -> Sparse:
-    """All boxes of all, one behind the other."""
+    """All boxes of all, one behind the other; those of one are not copied."""
+    if len(several) == 1:
+        return several[0]
     counts = [np.diff(boxes.starts) for boxes in several]
     starts = np.zeros(sum(map(len, several)) + 1, np.int64)
     np.cumsum(np.concatenate([*counts, np.zeros(0, np.int64)]), out=starts[1:])
@@ -136,3 +149,62 @@ def joined(several: Sequence[Sparse]) -> Sparse:
         np.concatenate([boxes.lo for boxes in several]),
         np.concatenate([boxes.hi for boxes in several]),
     )
+
+
+_ENDS = reads(types.float64, 2)
+_FLOATS = reads(types.float64, 1)
+_ENTRIES = writes(types.uint8, 1), writes(types.float64, 1), writes(types.float64, 1)
+
+
+@kernel(types.void(_ENDS, _ENDS, writes(types.int64, 1)))
+def _count(lo, hi, starts):  # type: ignore[no-untyped-def]
+    """Writes where the entries of each box begin. O(n d)."""
+    for i in range(lo.shape[0]):
+        count = 0
+        for j in range(lo.shape[1]):
+            count += (lo[i, j] != -np.inf) | (hi[i, j] != np.inf)
+        starts[i + 1] = starts[i] + count
+
+
+@kernel(types.void(_ENDS, _ENDS, *_ENTRIES))
+def _write_sparse(lo, hi, attributes, kept_lo, kept_hi):  # type: ignore[no-untyped-def]
+    """Writes the entries of all boxes. O(n d)."""
+    entry = 0
+    for i in range(lo.shape[0]):
+        for j in range(lo.shape[1]):
+            if lo[i, j] != -np.inf or hi[i, j] != np.inf:
+                attributes[entry] = j
+                kept_lo[entry], kept_hi[entry] = lo[i, j], hi[i, j]
+                entry += 1
+
+
+_SPARSE = reads(types.int64, 1), reads(types.uint8, 1), _FLOATS, _FLOATS
+
+
+@kernel(types.void(*_SPARSE, writes(types.float64, 2), writes(types.float64, 2)))
+def _write_dense(starts, attributes, lo, hi, all_lo, all_hi):  # type: ignore[no-untyped-def]
+    """Writes both ends of all boxes in all attributes. O(n d)."""
+    for box in range(all_lo.shape[0]):
+        for j in range(all_lo.shape[1]):
+            all_lo[box, j], all_hi[box, j] = -np.inf, np.inf
+        for entry in range(starts[box], starts[box + 1]):
+            all_lo[box, attributes[entry]] = lo[entry]
+            all_hi[box, attributes[entry]] = hi[entry]
+
+
+@kernel(types.void(*_SPARSE, reads(types.int64, 1), *_ENTRIES))
+def _take(starts, attributes, lo, hi, order, some_attributes, some_lo, some_hi):  # type: ignore[no-untyped-def]
+    """Copies the entries of the boxes in an order. O(entries)."""
+    at = 0
+    for box in order:
+        for entry in range(starts[box], starts[box + 1]):
+            some_attributes[at] = attributes[entry]
+            some_lo[at], some_hi[at] = lo[entry], hi[entry]
+            at += 1
+
+
+@kernel(types.void(reads(types.uint8, 1), writes(types.boolean, 1)))
+def _mark(attributes, marks):  # type: ignore[no-untyped-def]
+    """Sets the marks of attributes."""
+    for attribute in attributes:
+        marks[attribute] = True

@@ -34,9 +34,11 @@ class Several:
         return self.slots.nbytes + self._boxes.nbytes + self._first.nbytes
 
     def settled(self, keys: Keys, before: Points, after: Points) -> Keys:
-        """From sorted keys ``row << 32 | slot << 1 | entered`` by box to such keys by slot, each once."""
+        """From keys ``row << 32 | slot << 1 | entered`` by box, in any order, to such keys by slot, each
+        once. They are sorted on the way, in place, where a slot has several boxes."""
         if len(self.slots) == 0:
             return keys
+        keys.sort()
         settled = np.empty_like(keys)
         boxes = self._boxes
         columns = boxes.starts, boxes.attributes, boxes.lo, boxes.hi

@@ -18,11 +18,17 @@ _WORDS = MOST_ATTRIBUTES // 64
 def signatures(boxes: Sparse) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """The boxes by signature: ``int32[n]``, for each box the number of its signature, and ``int32[s]``, for
     each signature the first of its boxes. O(c) for c constraints."""
-    masks = np.zeros((len(boxes), _WORDS), np.uint64)
-    _masks(boxes.starts, boxes.attributes, masks)
+    masks = masks_of(boxes)
     number, firsts = np.empty(len(boxes), np.int32), np.empty(len(boxes), np.int32)
     count = _numbered(masks, number, firsts)
     return number, firsts[:count]
+
+
+def masks_of(boxes: Sparse) -> NDArray[np.uint64]:
+    """Their signatures as sets of bits: ``uint64[n, 4]``, bit a for attribute a. O(c)."""
+    masks = np.zeros((len(boxes), _WORDS), np.uint64)
+    _masks(boxes.starts, boxes.attributes, masks)
+    return masks
 
 
 _MASKS = reads(types.uint64, 2)

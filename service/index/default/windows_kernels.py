@@ -2,16 +2,20 @@
 
 ``lo``, ``hi``: ``float64[n]``, ``lo`` rising. ``cells``: ``int32[m + 1]``, the lower ends of the boxes
 ``cells[c] .. cells[c + 1]`` lie in cell c. ``windows``: ``int32[w + 1, 2]``, by window the first of its own
-boxes and the first of its entries. ``window_of``: ``int32``, the window of each BLOCK boxes. ``entries``:
-``float64[e, 2]``, by rising upper end within a window: that end and, as two int32, the box and its slot.
+boxes and the first of its entries. ``window_of``: ``int32``, the window of each BLOCK boxes. Entries, by
+rising upper end within a window: that end, ``ends: float64[e]``, the slot, ``names: int32[e]``, and the box,
+``filed: int32[e]``. ``grid``: ``float64[3]``, origin and scale of the cells, and the attribute.
 
 Not for: the choice of the cells.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import types
+from numpy.typing import NDArray
 
 from service.index.kernel import kernel, reads, writes
 
@@ -19,7 +23,11 @@ BLOCK = 16
 """Windows begin at multiples of this, so the window of a box is found without a search."""
 
 SLACK = 16
-"""Boxes that a window may have beyond those around its values: what a scan does in the time of a look-up."""
+"""Half of this is what a window may have of own boxes besides half of those around its values: as many as are
+compared in the time of a look-up."""
+
+_NEAR = 8
+"""Lower ends of a cell that are counted without a branch."""
 
 _ROWS = 64
 """Points that are looked up before the first of them is answered: what they miss in the cache overlaps."""
@@ -27,6 +35,23 @@ _ROWS = 64
 FAR = 2.0**900
 MOST_SCALE = 2.0**120
 """Values beyond FAR share a cell, and no more cells than this go into a unit of value: nothing overflows."""
+
+
+class Lists(NamedTuple):
+    """What ``search`` reads, in the order of the arena; see the module."""
+
+    lo: NDArray[np.float64]
+    hi: NDArray[np.float64]
+    slots: NDArray[np.int32]
+    removed_at: NDArray[np.int32]
+    cells: NDArray[np.int32]
+    window_of: NDArray[np.int32]
+    windows: NDArray[np.int32]
+    ends: NDArray[np.float64]
+    names: NDArray[np.int32]
+    filed: NDArray[np.int32]
+    grid: NDArray[np.float64]
+
 
 _FLOATS = reads(types.float64, 1)
 _INTS = reads(types.int32, 1)
@@ -62,10 +87,11 @@ def write_cells(lo, origin, scale, cells):  # type: ignore[no-untyped-def]
 @kernel(types.int64(reads(types.int64, 1), writes(types.int32, 1)))
 def cut(around, window_of):  # type: ignore[no-untyped-def]
     """Writes ``window_of``, returns how many windows there are. ``around[b]`` boxes before box ``b * BLOCK``
-    hold its lower end: a window ends as soon as it has more boxes of its own than that. O(n / BLOCK)."""
+    hold its lower end: a window ends as soon as it has more boxes of its own than half of that.
+    O(n / BLOCK)."""
     count, first = min(len(around), 1), 0
     for block in range(len(around)):
-        if block * BLOCK - first > around[block] + SLACK:
+        if 2 * (block * BLOCK - first) > around[block] + SLACK:
             count += 1
             first = block * BLOCK
         window_of[block] = count - 1
@@ -91,102 +117,104 @@ def file_boxes(by_hi, last, window_of, starts, entries):  # type: ignore[no-unty
 
 @kernel(
     types.int64(
-        _FLOATS,
-        _FLOATS,
-        _INTS,
-        _INTS,
-        _INTS,
-        _INTS,
-        reads(types.int32, 2),
-        reads(types.float64, 2),
-        types.float64,
-        types.float64,
+        reads(types.uint8, 1),
         reads(types.float64, 2),
         types.int64,
-        types.int64,
+        types.boolean,
         writes(types.int64, 1),
     )
 )
-def search(  # type: ignore[no-untyped-def]
-    lo, hi, slots, removed_at, cells, window_of, windows, entries, origin, scale, points, attribute, version,
-    out,
-):  # fmt: skip
-    """Writes the key ``row << 32 | slot`` of every living box around a point, by its value in ``attribute``;
-    at most ``len(out)``, returns how many there are. ``removed_at`` is empty if every box lives.
-    O(log n + hits) a point."""
-    whole = len(removed_at) == 0
-    names = entries.view(np.int32)
-    # Behind the last box whose lower end is at most the value, the first of its window, its window.
-    stop = np.empty(_ROWS, np.int64)
-    first = np.empty(_ROWS, np.int64)
-    place = np.empty(_ROWS, np.int64)
-    begin = np.empty(_ROWS, np.int64)
+def search(arena, points, version, whole, out):  # type: ignore[no-untyped-def]
+    """Writes the key ``row << 32 | slot`` of every living box around a point, by its value in the attribute;
+    at most ``len(out)``, returns how many there are. ``arena``: the arrays of ``Lists``, in this order;
+    ``whole``: whether every box lives. O(log n + hits) a point."""
+    header, floats, numbers = arena.view(np.int64), arena.view(np.float64), arena.view(np.int32)
+    lo, lo_end, hi = header[0] >> 3, header[1] >> 3, header[2] >> 3
+    slots, removed_at = header[4] >> 2, header[6] >> 2
+    cells, cells_end = header[8] >> 2, header[9] >> 2
+    window_of, windows = header[10] >> 2, header[12] >> 2
+    ends, names, filed = header[14] >> 3, header[16] >> 2, header[18] >> 2
+    origin, scale = floats[header[20] >> 3], floats[(header[20] >> 3) + 1]
+    attribute = np.int64(floats[(header[20] >> 3) + 2])
+    # By point: behind the last box whose lower end is at most the value, the first of its window, the first
+    # of its entries, behind the last of them.
+    places = np.empty((4, min(points.shape[0], _ROWS)), np.int64)
     needed = np.int64(0)
-    if len(lo) == 0:
+    if lo == lo_end:
         return needed
     for base in range(0, points.shape[0], _ROWS):
         count = min(_ROWS, points.shape[0] - base)
         for i in range(count):
-            cell = cell_of(points[base + i, attribute], origin, scale, len(cells) - 1)
-            first[i], stop[i] = cells[cell], cells[cell + 1]
+            cell = cells + cell_of(points[base + i, attribute], origin, scale, cells_end - cells - 1)
+            places[0, i], places[1, i] = numbers[cell], numbers[cell + 1]
         for i in range(count):
             x = points[base + i, attribute]
-            low, high = first[i], stop[i]
+            low, high = places[0, i] + lo, places[1, i] + lo
+            if low + _NEAR <= lo_end:
+                # Lower ends of later cells are above the value, so it does no harm to look at them.
+                near, below = np.uint64(low), np.int64(0)
+                for ahead in range(np.uint64(_NEAR)):
+                    below += floats[near + ahead] <= x
+                low += below
+                if below < _NEAR:
+                    high = low
             while low < high:
                 middle = (low + high) >> 1
-                if lo[middle] <= x:
+                if floats[middle] <= x:
                     low = middle + 1
                 else:
                     high = middle
-            stop[i] = low
+            places[0, i] = low - lo
         for i in range(count):
-            window = window_of[(max(stop[i], 1) - 1) // BLOCK]
-            first[i], begin[i] = windows[window, 0], windows[window, 1]
-            place[i] = windows[window + 1, 1]
+            window = windows + 2 * np.int64(numbers[window_of + (max(places[0, i], 1) - 1) // BLOCK])
+            places[1, i], places[2, i], places[3, i] = (
+                numbers[window],
+                numbers[window + 1],
+                numbers[window + 3],
+            )
         for i in range(count):
             x = points[base + i, attribute]
             key = np.int64(base + i) << 32
+            stop, first, begin, last = places[0, i], places[1, i], places[2, i], places[3, i]
             # No value is below the lower end of its window's first box, but one that is below all.
-            if stop[i] == 0:
+            if stop == 0:
                 continue
-            own = stop[i] - first[i]
-            if own + place[i] - begin[i] <= len(out) - needed:
-                # Room for all that may come: keys are written without a branch. Unsigned, because an index
-                # that may be negative costs a test.
-                seen = np.int32(version)
-                written = np.uint64(needed)
-                offset = np.uint64(first[i])
-                last, least, one = np.uint64(place[i]), np.uint64(begin[i]), np.uint64(1)
-                if whole:
-                    for ahead in range(np.uint64(own)):
-                        near = offset + ahead
-                        out[written] = key | slots[near]
-                        written += np.uint64(x < hi[near])
-                    while last > least and x < entries[last - one, 0]:
-                        last -= one
-                        out[written] = key | names[last, 3]
-                        written += one
-                else:
-                    for ahead in range(np.uint64(own)):
-                        near = offset + ahead
-                        out[written] = key | slots[near]
-                        written += np.uint64((x < hi[near]) & (removed_at[near] > seen))
-                    while last > least and x < entries[last - one, 0]:
-                        last -= one
-                        out[written] = key | names[last, 3]
-                        written += np.uint64(removed_at[np.uint32(names[last, 2])] > seen)
-                needed = np.int64(written)
+            # Entries around the value are those from ``around`` on. Unsigned, because an index that may be
+            # negative costs the vector code.
+            more = np.int64(0)
+            for at in range(np.uint64(ends + begin), np.uint64(ends + last)):
+                more += x < floats[at]
+            around = last - more
+            if stop - first + more > len(out) - needed:
+                for box in range(first, stop):
+                    if x < floats[hi + box] and (whole or numbers[removed_at + box] > version):
+                        if needed < len(out):
+                            out[needed] = key | numbers[slots + box]
+                        needed += 1
+                for entry in range(around, last):
+                    if whole or numbers[removed_at + numbers[filed + entry]] > version:
+                        if needed < len(out):
+                            out[needed] = key | numbers[names + entry]
+                        needed += 1
+                continue
+            # Room for all that may come: keys are written without a branch.
+            seen, written = np.int32(version), np.uint64(needed)
+            end, slot, mark = np.uint64(hi + first), np.uint64(slots + first), np.uint64(removed_at + first)
+            name, listed = np.uint64(names + around), np.uint64(filed + around)
+            if whole:
+                for ahead in range(np.uint64(stop - first)):
+                    out[written] = key | numbers[slot + ahead]
+                    written += np.uint64(x < floats[end + ahead])
+                for ahead in range(np.uint64(more)):
+                    out[written + ahead] = key | numbers[name + ahead]
+                written += np.uint64(more)
             else:
-                for box in range(first[i], stop[i]):
-                    if x < hi[box] and (whole or removed_at[box] > version):
-                        if needed < len(out):
-                            out[needed] = key | slots[box]
-                        needed += 1
-                at = place[i] - 1
-                while at >= begin[i] and x < entries[at, 0]:
-                    if whole or removed_at[names[at, 2]] > version:
-                        if needed < len(out):
-                            out[needed] = key | names[at, 3]
-                        needed += 1
-                    at -= 1
+                for ahead in range(np.uint64(stop - first)):
+                    out[written] = key | numbers[slot + ahead]
+                    written += np.uint64((x < floats[end + ahead]) & (numbers[mark + ahead] > seen))
+                for ahead in range(np.uint64(more)):
+                    its_mark = removed_at + np.int64(numbers[listed + ahead])
+                    out[written] = key | numbers[name + ahead]
+                    written += np.uint64(numbers[its_mark] > seen)
+            needed = np.int64(written)
     return needed

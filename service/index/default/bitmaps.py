@@ -1,0 +1,85 @@
+"""Signature bitmaps: boxes that constrain some of many attributes, or all of several, in any mixture.
+
+Idea: boxes that constrain some attributes in common form a *group* (``bitmaps_groups``). In a group, boxes
+that lie close together are numbered together, and every 256 of them are a *tile* (``bitmaps_tiles``).
+Attributes are cut into windows (``bitmaps_windows``), and for some attributes and each of their windows a bit
+a box says whether the box may hold a value there (``bitmaps_rows`` chooses). A point looks at the tiles whose
+hulls are around it, meets the bits of its windows there, 256 boxes at a time, and compares what is left
+exactly: hardly more than the answer. All points of a batch pass block by block, so that its bits stay in the
+cache.
+
+Invariants: a box is in one group; bits may say yes in vain, never no. The same boxes make the same part,
+whatever their order was. A point that lacks an attribute is in its window 0, where no box with a finite lower
+end is, so it meets no tile of a group that shares the attribute.
+
+Exact on float64: the window of a value is monotone in it, and what the bitmaps leave is compared as it is.
+
+Not for: one attribute alone (``windows``), or many small boxes in two (``kd``), which leave too many tiles.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from service.index.answers import Keys
+from service.index.default.bitmaps_build import as_sparse, built, check, exact, shared_constraints
+from service.index.default.bitmaps_kernels import Bits, Exact, search
+from service.index.default.bitmaps_windows import Cuts, chosen_cuts, spans_of
+from service.index.default.part import NEVER, Sparse, in_order, taken
+from service.index.protocol import Points
+
+_FEW = 6
+"""Constraints of a mean box up to which it has more bits, and its spans if it has constraints of its own."""
+_ROOM, _ROOM_OF_FEW = 24.0, 32.0
+"""Bytes of bits for a box."""
+
+
+class Bitmaps:
+    """A ``Part`` of n boxes with c constraints: 17 c + 10 n bytes, and 24 n of bits; where boxes have few
+    constraints 2 c of spans and 32 n of bits. Built in O(c log n)."""
+
+    name = "bitmaps"
+
+    def __init__(self, boxes: Exact, bits: Bits, cuts: Cuts) -> None:
+        """Of boxes in the order of their blocks."""
+        self.slots = boxes.slots
+        self.removed_at = np.full(len(boxes.slots), NEVER)
+        self._exact = boxes
+        self._bits = bits
+        self._cuts = cuts
+        self._columns = (*bits, *boxes, cuts)
+
+    @classmethod
+    def of(cls, boxes: Sparse, dims: int) -> Bitmaps:
+        boxes = in_order(boxes)
+        cuts = chosen_cuts(boxes, dims)
+        few = len(boxes.lo) <= _FEW * len(boxes)
+        order, bits = built(boxes, spans_of(boxes, cuts), dims, _ROOM_OF_FEW if few else _ROOM)
+        boxes = taken(boxes, order)
+        worth = few and shared_constraints(bits, len(boxes)) < len(boxes.lo)
+        spans = spans_of(boxes, cuts) if worth else np.empty((0, 2), np.uint8)
+        return cls(exact(boxes, spans), bits, cuts)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in (*self._columns, self.removed_at))
+
+    def stab(self, points: Points, version: int, out: Keys) -> int:
+        """O(m (blocks + tiles around a point)), and O(1) to O(c / n) for each box that the bits leave."""
+        found: int = search(*self._columns, self.removed_at, version, points, out)
+        return found
+
+    def boxes(self) -> Sparse:
+        """All columns but ``starts`` are views."""
+        return as_sparse(self._exact)
+
+    def check(self) -> None:
+        boxes = self.boxes()
+        assert len(boxes.lo) == len(boxes.hi) == len(boxes.attributes) == boxes.starts[-1]
+        assert boxes.starts[0] == 0 and (np.diff(boxes.starts) > 0).all()
+        assert len(self.removed_at) == len(boxes)
+        rising = self._cuts[:, 1:] > self._cuts[:, :-1]
+        assert (rising | np.isnan(self._cuts[:, 1:])).all()
+        spans = spans_of(boxes, self._cuts)
+        assert len(self._exact.spans) == 0 or np.array_equal(self._exact.spans, spans)
+        check(boxes, spans, self._bits)

@@ -1,0 +1,210 @@
+"""How the bitmaps are made: group by group, from the spans of the boxes, and back for a check.
+
+Invariant: what is made depends on the boxes in the order given and on nothing else.
+
+Not for: searching (``bitmaps_kernels``).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from service.index.default.bitmaps_groups import groups_of
+from service.index.default.bitmaps_kernels import (
+    BLOCK,
+    CHUNK,
+    FIRST_BOX,
+    HULLS,
+    SHARED,
+    TILE,
+    Bits,
+    Exact,
+    fill,
+)
+from service.index.default.bitmaps_rows import Rows, chosen_rows
+from service.index.default.bitmaps_tiles import tiled
+from service.index.default.bitmaps_windows import WINDOWS, Windows
+from service.index.default.part import Sparse
+from service.index.kernel import kernel, reads, writes
+
+Order = NDArray[np.intp]
+
+
+def built(boxes: Sparse, spans: Windows, dims: int, room: float) -> tuple[Order, Bits]:
+    """The order that the blocks want, and their bitmaps, of about ``room`` bytes a box. ``spans``:
+    ``uint8[c, 2]``. O(c log n)."""
+    counts = np.bincount(boxes.attributes, minlength=dims)
+    covered = np.bincount(boxes.attributes, spans[:, 1] - spans[:, 0] + 1.0, minlength=dims)
+    shares = covered / WINDOWS / np.maximum(counts, 1)
+    groups = groups_of(boxes, shares, TILE)
+    order = np.argsort(groups.of, kind="stable")
+    stops = np.cumsum(np.bincount(groups.of, minlength=len(groups.shared)))
+    bitmaps = _Bitmaps()
+    first = 0
+    for shared, stop in zip(groups.shared, stops.tolist(), strict=True):
+        members = order[first:stop]
+        frequency = np.zeros(dims, np.int64)
+        _tally(boxes.starts, boxes.attributes, members, frequency)
+        rows = chosen_rows(len(members), shared, frequency / len(members), shares, tile=TILE, room=room)
+        row_of = np.full(dims, -1)
+        row_of[rows.attributes] = np.arange(len(rows.attributes))
+        dense = np.empty((len(members), len(rows.attributes), 2), np.uint8)
+        _spread(boxes.starts, boxes.attributes, spans, members, row_of, dense)
+        tiles = tiled(dense, len(shared), TILE)
+        order[first:stop] = members[tiles]
+        bitmaps.add(first, dense[tiles], len(shared), rows)
+        first = stop
+    return order, bitmaps.bits()
+
+
+class _Bitmaps:
+    """The bitmaps of the groups so far."""
+
+    def __init__(self) -> None:
+        self._blocks: list[list[int]] = []
+        self._attributes: list[int] = []
+        self._shifts: list[int] = []
+        self._lines_of_rows: list[int] = []
+        self._hulls: list[NDArray[np.uint64]] = []
+        self._lines: list[NDArray[np.uint64]] = []
+        self._first_hull = self._first_line = 0
+
+    def add(self, first_box: int, spans: Windows, shared: int, rows: Rows) -> None:
+        """A group of n boxes in the order of its tiles, from number ``first_box`` on. ``spans``:
+        ``uint8[n, rows, 2]``."""
+        first_row = len(self._attributes)
+        shifts = [WINDOWS.bit_length() - windows.bit_length() for windows in rows.windows]
+        begins = np.cumsum([0, *rows.windows]).tolist()
+        tile_lines = begins.pop()
+        missing = -len(shifts) % 4
+        for column, values in (
+            (self._attributes, rows.attributes),
+            (self._shifts, shifts),
+            (self._lines_of_rows, begins),
+        ):
+            column += [*values, *[values[-1]] * missing]
+        for first in range(0, len(spans), BLOCK):
+            part = spans[first : first + BLOCK]
+            tiles = -(-len(part) // TILE)
+            hulls = np.zeros(shared * HULLS, np.uint64)
+            lines = np.zeros((tiles * tile_lines, TILE // 64), np.uint64)
+            fill(part, np.array(shifts, np.uint8), shared, hulls, lines)
+            place = [first_box + first, tiles, shared, first_row, len(self._attributes)]
+            self._blocks.append([*place, self._first_hull, self._first_line, tile_lines])
+            self._first_hull += len(hulls)
+            self._first_line += len(lines)
+            self._hulls.append(hulls)
+            self._lines.append(lines)
+
+    def bits(self) -> Bits:
+        return Bits(
+            np.array(self._blocks, np.int64).reshape(-1, 8),
+            np.array(self._attributes, np.uint8),
+            np.array(self._shifts, np.uint8),
+            np.array(self._lines_of_rows, np.uint16),
+            np.concatenate([*self._hulls, np.zeros(0, np.uint64)]),
+            np.concatenate([*self._lines, np.zeros((0, TILE // 64), np.uint64)]),
+        )
+
+
+def shared_constraints(bits: Bits, boxes: int) -> int:
+    """How many constraints of so many boxes are shared by the group of the box."""
+    sizes = np.diff([*bits.blocks[:, FIRST_BOX], boxes])
+    return int((sizes * bits.blocks[:, SHARED]).sum())
+
+
+def exact(boxes: Sparse, spans: Windows) -> Exact:
+    """The boxes with 2 bytes a box instead of 8 for where they begin; other columns are the same arrays."""
+    chunks = boxes.starts[::CHUNK].copy()
+    offsets = boxes.starts - np.repeat(chunks, CHUNK)[: len(boxes.starts)]
+    return Exact(chunks, offsets.astype(np.uint16), boxes.attributes, spans, boxes.lo, boxes.hi, boxes.slots)
+
+
+def as_sparse(boxes: Exact) -> Sparse:
+    """The reverse."""
+    starts = np.repeat(boxes.chunks, CHUNK)[: len(boxes.offsets)] + boxes.offsets
+    return Sparse(boxes.slots, starts, boxes.attributes, boxes.lo, boxes.hi)
+
+
+def check(boxes: Sparse, spans: Windows, bits: Bits) -> None:
+    """Asserts that they are the bitmaps of the boxes. O(size)."""
+    first = line = hull = 0
+    stops = [*bits.blocks[1:, 0].tolist(), len(boxes)]
+    for block, stop in zip(bits.blocks.tolist(), stops if len(bits.blocks) else [], strict=True):
+        first_box, tiles, shared, first_row, stop_row, first_hull, first_line, tile_lines = block
+        assert (first_box, first_line, first_hull) == (first, line, hull)
+        assert -(-(stop - first_box) // TILE) == tiles <= BLOCK // TILE
+        assert 0 < shared <= stop_row - first_row and (stop_row - first_row) % 4 == 0
+        line, hull, first = first_line + tiles * tile_lines, first_hull + shared * HULLS, stop
+        entries = slice(boxes.starts[first_box], boxes.starts[stop])
+        owner = np.repeat(np.arange(stop - first_box), np.diff(boxes.starts[first_box : stop + 1]))
+        lines = bits.lines[first_line:line].reshape(tiles, tile_lines, -1)
+        for j, row in enumerate(range(first_row, stop_row)):
+            constrained = boxes.attributes[entries] == bits.attribute[row]
+            ends = np.tile(np.array([0, WINDOWS - 1], np.uint8), (stop - first_box, 1))
+            ends[owner[constrained]] = spans[entries][constrained]
+            shift, begin = int(bits.shift[row]), int(bits.line[row])
+            got = (
+                lines[:, begin : begin + (WINDOWS >> shift)].transpose(0, 2, 1).reshape(-1, WINDOWS >> shift)
+            )
+            assert np.array_equal(got, _columns(_meets(ends, WINDOWS >> shift)))
+            if j < shared:
+                assert constrained.sum() == stop - first_box
+                firsts = np.arange(0, len(ends), TILE)
+                around = np.stack(
+                    [np.minimum.reduceat(ends[:, 0], firsts), np.maximum.reduceat(ends[:, 1], firsts)], axis=1
+                )
+                hulls = bits.hulls[first_hull + j * HULLS : first_hull + (j + 1) * HULLS]
+                assert np.array_equal(hulls[None], _columns(_meets(around, HULLS))[:1])
+    assert (first, line, hull) == (len(boxes), len(bits.lines), len(bits.hulls))
+
+
+def _meets(ends: Windows, windows: int) -> NDArray[np.bool_]:
+    """Which of so many wider windows each span ``uint8[n, 2]`` meets: ``bool[n, windows]``."""
+    wider = np.arange(windows)
+    each = WINDOWS // windows
+    return (ends[:, :1] // each <= wider) & (wider <= ends[:, 1:] // each)
+
+
+def _columns(bits: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    """``bool[n, windows]`` as words of 64 boxes: ``uint64[words, windows]``, whole tiles."""
+    whole = np.zeros((-(-len(bits) // TILE) * TILE, bits.shape[1]), np.bool_)
+    whole[: len(bits)] = bits
+    packed = np.packbits(whole.reshape(-1, 64, bits.shape[1]).transpose(0, 2, 1), axis=2, bitorder="little")
+    return np.ascontiguousarray(packed).view("<u8")[:, :, 0]
+
+
+_STARTS = reads(types.int64, 1)
+_ATTRIBUTES = reads(types.uint8, 1)
+
+
+@kernel(types.void(_STARTS, _ATTRIBUTES, reads(types.int64, 1), writes(types.int64, 1)))
+def _tally(starts, attributes, members, frequency):  # type: ignore[no-untyped-def]
+    """Adds up how many of the members constrain each attribute."""
+    for i in members:
+        for entry in range(starts[i], starts[i + 1]):
+            frequency[attributes[entry]] += 1
+
+
+@kernel(
+    types.void(
+        _STARTS,
+        _ATTRIBUTES,
+        reads(types.uint8, 2),
+        reads(types.int64, 1),
+        reads(types.int64, 1),
+        writes(types.uint8, 3),
+    )
+)
+def _spread(starts, attributes, spans, members, row_of, dense):  # type: ignore[no-untyped-def]
+    """Writes the span of each member in the attribute of each row; a free one is everywhere."""
+    for i in range(len(members)):
+        dense[i, :, 0] = 0
+        dense[i, :, 1] = 255
+        for entry in range(starts[members[i]], starts[members[i] + 1]):
+            row = row_of[attributes[entry]]
+            if row >= 0:
+                dense[i, row, 0] = spans[entry, 0]
+                dense[i, row, 1] = spans[entry, 1]

@@ -1,0 +1,103 @@
+"""Windows: each attribute's axis in at most 256 pieces, and which of them a value or an interval lies in.
+
+Idea: a *window* is what lies from one *cut* to the next. Cuts are quantiles of the ends of the boxes, so a
+skewed attribute has its windows where its boxes are, and an attribute of few values (a category code) has one
+window a value. Window numbers fit in a byte.
+
+Invariants: the window of a value is the number of cuts at or below it, so it is monotone. The *span* of an
+interval ``[lo, hi)`` is the windows that hold a value inside, from that of ``lo`` to that of the last value
+below ``hi``; so a value inside has its window in the span, on float64 as it is. Window 0 holds -inf, a
+missing value, alone.
+
+Not for: cells of equal size (``interval.cei_grid``), or deciding what is inside.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from service.index.default.part import Sparse
+from service.index.kernel import kernel, reads, writes
+
+WINDOWS = 256
+_CUTS = WINDOWS - 1
+_SAMPLE = 1 << 13
+"""Constraints whose ends are looked at to place the cuts of an attribute."""
+
+Windows = NDArray[np.uint8]
+Cuts = NDArray[np.float64]
+"""``float64[dims, WINDOWS - 1]``, rising, NaN behind the last one."""
+
+_LOWEST = -np.finfo(np.float64).max
+
+
+def chosen_cuts(boxes: Sparse, dims: int) -> Cuts:
+    """Cuts at the quantiles of the ends of the boxes. O(c + dims s log s) for c constraints, s of which are
+    the sample of an attribute; beyond that number the order of the boxes says which."""
+    counts = np.bincount(boxes.attributes, minlength=dims)
+    steps = np.maximum(counts // _SAMPLE, 1)
+    first = np.zeros(dims + 1, np.int64)
+    np.cumsum(-(-counts // steps), out=first[1:])
+    sample = np.empty((first[-1], 2))
+    _sample(boxes.attributes, boxes.lo, boxes.hi, steps, first, sample)
+    cuts = np.full((dims, _CUTS), np.nan)
+    for attribute in range(dims):
+        ends = sample[first[attribute] : first[attribute + 1]].ravel()
+        ends = np.sort(ends[np.isfinite(ends)])
+        values = np.unique(ends)
+        if len(values) >= _CUTS:
+            values = np.unique(ends[np.linspace(0, len(ends) - 1, _CUTS - 1).astype(np.intp)])
+        # The lowest of all numbers is the first cut, so that -inf is alone below.
+        values = np.concatenate([[_LOWEST], values[values > _LOWEST]])
+        cuts[attribute, : len(values)] = values
+    return cuts
+
+
+def spans_of(boxes: Sparse, cuts: Cuts) -> Windows:
+    """The first and last window of every constraint: ``uint8[c, 2]``. O(c)."""
+    spans = np.empty((len(boxes.lo), 2), np.uint8)
+    _spans_of(boxes.attributes, boxes.lo, boxes.hi, cuts, spans)
+    return spans
+
+
+_FLOATS = reads(types.float64, 1)
+_TABLE = reads(types.float64, 2)
+
+
+@kernel(
+    types.void(
+        reads(types.uint8, 1),
+        _FLOATS,
+        _FLOATS,
+        reads(types.int64, 1),
+        reads(types.int64, 1),
+        writes(types.float64, 2),
+    )
+)
+def _sample(attributes, lo, hi, steps, first, sample):  # type: ignore[no-untyped-def]
+    """Writes both ends of every ``steps[a]``-th constraint of attribute a, from row ``first[a]`` on."""
+    seen = np.zeros(len(steps), np.int64)
+    for entry in range(len(attributes)):
+        a = attributes[entry]
+        if seen[a] % steps[a] == 0:
+            row = first[a] + seen[a] // steps[a]
+            sample[row, 0] = lo[entry]
+            sample[row, 1] = hi[entry]
+        seen[a] += 1
+
+
+@kernel(types.void(reads(types.uint8, 1), _FLOATS, _FLOATS, _TABLE, writes(types.uint8, 2)))
+def _spans_of(attributes, lo, hi, cuts, spans):  # type: ignore[no-untyped-def]
+    """See ``spans_of``."""
+    for entry in range(len(attributes)):
+        a = attributes[entry]
+        first = last = 0
+        # A binary search over 255 cuts, without a branch.
+        for bit in range(7, -1, -1):
+            step = 1 << bit
+            first += step if cuts[a, first + step - 1] <= lo[entry] else 0
+            last += step if cuts[a, last + step - 1] < hi[entry] else 0
+        spans[entry, 0] = first
+        spans[entry, 1] = last

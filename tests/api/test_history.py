@@ -1,0 +1,65 @@
+"""The history of sources and queries over HTTP."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import httpx
+
+from tests.api.conftest import OwnSource
+
+
+def entries(client: httpx.Client, **asked: Any) -> list[dict[str, Any]]:
+    """All pages of what is asked for."""
+    found: list[dict[str, Any]] = []
+    after = 0
+    while True:
+        page = client.get("/v1/history", params={**asked, "after": after}).raise_for_status().json()
+        found += page["entries"]
+        if page["next"] == after:
+            return found
+        after = page["next"]
+
+
+def test_every_change_of_a_query_with_who_and_when(client: httpx.Client, source: OwnSource) -> None:
+    begun = time.time_ns() // 1_000_000
+    path = f"/v1/queries/{source.id('q')}"
+    client.put(path, json=source.body("q", "x > 1"), headers={"X-Actor": "ana"}).raise_for_status()
+    client.put(path, json=source.body("q", "x > 1"), headers={"X-Actor": "bob"}).raise_for_status()
+    client.patch(path, json={"where": "x > 2", "tags": {"a": "b"}}).raise_for_status()
+    client.patch(path, json={"enabled": False}, headers={"X-Actor": "cleo"}).raise_for_status()
+    client.patch(path, json={"enabled": True}).raise_for_status()
+    source.register("other")
+    client.delete(path).raise_for_status()
+
+    found = entries(client, query=source.id("q"))
+    assert [(entry["what"], entry["by"], entry["changed"]) for entry in found] == [
+        ("written", "ana", None),
+        ("changed", None, ["where", "tags"]),
+        ("disabled", "cleo", ["enabled"]),
+        ("enabled", None, ["enabled"]),
+        ("deleted", None, None),
+    ], "what changed nothing is not there"
+    assert found[1]["body"]["where"] == "x > 2"
+    assert found[-1]["body"] is None
+    assert all(begun <= entry["at"] <= time.time_ns() // 1_000_000 for entry in found)
+    assert [entry["command"] for entry in found] == sorted({entry["command"] for entry in found})
+
+
+def test_pages_go_through_everything_once(client: httpx.Client, source: OwnSource) -> None:
+    for number in range(5):
+        source.register(f"q{number}")
+    whole = entries(client)
+    small = entries(client, limit=2)
+    assert [entry["command"] for entry in small] == [entry["command"] for entry in whole]
+    mine = entries(client, source=source.name)
+    assert [(entry["source"], entry["query"]) for entry in mine] == [(source.name, None)]
+
+
+def test_what_is_refused(client: httpx.Client) -> None:
+    refused = client.get("/v1/history", params={"limit": 10**9})
+    assert (refused.status_code, refused.json()["reason"], refused.json()["field"]) == (422, "limit", "limit")
+    assert client.get("/v1/history", params={"after": -1}).status_code == 422
+    long = client.get("/v1/history", headers={"X-Actor": "a" * 201})
+    assert (long.status_code, long.json()["field"]) == (422, "X-Actor")
