@@ -30,7 +30,7 @@ Operation = tuple[str, Any]
 
 # ---- what can be done
 
-GRID = st.integers(0, 4)
+GRID = st.integers(0, 3)
 NUMBER = (
     st.tuples(GRID, GRID)
     .map(sorted)
@@ -56,13 +56,14 @@ ON = st.sampled_from(
     + [["enter", "leave"], ["enter", "leave", "cross"], ["match", "enter", "leave", "cross"]] * 2
     + [["match"], ["enter"], ["match", "leave"], ["cross"]]
 )
-WAIT = st.sampled_from([None, None, 1, 2, 3, 5])
+WAIT = st.sampled_from([None, 1, 2, 3, 5])
 
 
 def _region(names: list[str]) -> st.SearchStrategy[Any]:
     bounds = {name: CATEGORY if name == "k" else NUMBER for name in names}
-    conjunct = st.fixed_dictionaries({}, optional=bounds)
-    return st.lists(conjunct, min_size=1, max_size=3).map(lambda conjuncts: {"any": conjuncts})
+    bounded = st.fixed_dictionaries({"x": bounds.pop("x")}, optional=bounds)
+    conjunct = st.one_of(bounded, bounded, bounded, st.fixed_dictionaries({}, optional=bounds))
+    return st.lists(conjunct, min_size=1, max_size=2).map(lambda conjuncts: {"any": conjuncts})
 
 
 def _wider(body: dict[str, Any]) -> list[dict[str, Any] | None]:
@@ -84,13 +85,15 @@ def _queries(draw: st.DrawFn, bodies: st.SearchStrategy[dict[str, Any]]) -> dict
 
 
 def histories(names: list[str], most: int) -> st.SearchStrategy[list[Operation]]:
-    """Up to ``most`` operations, all lengths alike; ``names`` are the attributes of the source."""
-    one = _operations(names)
-    return st.integers(0, most).flatmap(lambda length: st.lists(one, min_size=length, max_size=length))
+    """Policies, two queries, then up to ``most`` operations; ``names`` are the attributes of the source."""
+    one, policies, query = _operations(names)
+    begin = st.tuples(policies, query, query).map(list)
+    rest = st.integers(0, most).flatmap(lambda length: st.lists(one, min_size=length, max_size=length))
+    return st.tuples(begin, rest).map(lambda both: both[0] + both[1])
 
 
-def _operations(names: list[str]) -> st.SearchStrategy[Operation]:
-    """Every cause, events by far the most."""
+def _operations(names: list[str]) -> tuple[st.SearchStrategy[Operation], ...]:
+    """Every cause, events by far the most; a change of policies; a query."""
     where = _region(names)
     fields = {
         "where": where,
@@ -126,20 +129,22 @@ def _operations(names: list[str]) -> st.SearchStrategy[Operation]:
             "grown": st.just(True),
         },
     )
-    return st.one_of(
+    change_source, put = st.tuples(st.just("source"), policies), st.tuples(st.just("put"), query)
+    any_of_them = st.one_of(
         *[st.tuples(st.just("event"), event)] * 6,
         *[st.tuples(st.just("pass"), st.sampled_from([1, 1, 1, 2, 3, 5]))] * 3,
-        *[st.tuples(st.just("put"), query)] * 2,
+        put,
         st.tuples(st.just("events"), st.lists(event, min_size=2, max_size=4)),
         st.tuples(st.just("patch"), st.tuples(ids, patch)),
         st.tuples(st.just("remove"), st.sampled_from(STREAMS)),
         st.tuples(st.just("delete"), ids),
         st.tuples(st.just("quarantine"), ids),
-        st.tuples(st.just("source"), policies),
+        change_source,
         st.tuples(st.just("restart"), st.booleans()),
         st.tuples(st.just("reassign"), st.booleans()),
         st.tuples(st.just("crash"), event),
     )
+    return any_of_them, change_source, put
 
 
 # ---- doing it
