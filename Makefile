@@ -51,8 +51,9 @@ format: setup ## format the code
 	$(BIN)/ruff format --quiet .
 	$(BIN)/ruff check --fix --quiet .
 
-bench: setup ## measure: all of docs/benchmarks anew, and from Kafka to Kafka against a bare pass-through
+bench: setup ## measure: all of docs/benchmarks anew, what features cost the others, and from Kafka to Kafka against a bare pass-through
 	$(BIN)/rangewatch bench --out docs/benchmarks
+	$(BIN)/python -m tests.bench.bench_features
 	$(BIN)/python -m tests.bench.bench_throughput
 
 lock: ## pin the packages anew, with hashes

@@ -21,6 +21,7 @@ NAMES = {
     "rangewatch_matches": "counter",
     "rangewatch_enters": "counter",
     "rangewatch_leaves": "counter",
+    "rangewatch_aggregates": "counter",
     "rangewatch_crosses": "counter",
     "rangewatch_commands": "counter",
     "rangewatch_commits": "counter",

@@ -299,3 +299,13 @@ def test_every_cause_is_told_as_a_recount_would(
     for operation, argument in operations:
         play.do(operation, argument)
     play.do("pass", 60)
+
+
+def test_waits_that_end_and_streams_that_expire_in_one_tick_are_told_in_their_order() -> None:
+    play = Play({"stream_ttl": 10}, restarts=False)
+    play.do("put", {"id": "p", "where": "x > 0", "for": 4, "aggregates": {"every": 1, "of": ["x"]}})
+    arrivals = [("a", 0, 3), ("b", 8, 5)]
+    play.do("events", [{"stream_id": id, "after": after, "x": x} for id, after, x in arrivals])
+    play.do("pass", 32)
+    told = [(record.ts, record.content.members) for record in play.fast.told[TASKS[0]]]
+    assert told == [(4, 1), (10, 0), (12, 1), (18, 0)]
