@@ -138,7 +138,12 @@ class _Group:
             )
         )
         changed = table.memory.put(
-            streams, self.slots[places], memory, settled.memory, self.rules.take(places)
+            streams,
+            self.slots[places],
+            memory,
+            settled.memory,
+            self.rules.take(places),
+            retimed=self.restarts[places] & self.rules.stores[places],
         )
         table.touch(streams[changed])
         aggregates = self._counted(table, queries, streams[settled.member1], places[settled.member1], now)

@@ -88,13 +88,23 @@ class PairMemory:
                     state[i], since[i], free_at[i] = entry
         return Memory(state, since, free_at)
 
-    def put(self, rows: Rows, slots: Slots, before: Memory, after: Memory, rule: Rule) -> NDArray[np.int64]:
+    def put(
+        self,
+        rows: Rows,
+        slots: Slots,
+        before: Memory,
+        after: Memory,
+        rule: Rule,
+        *,
+        retimed: NDArray[np.bool_] | None = None,
+    ) -> NDArray[np.int64]:
         """Takes over what has changed of n pairs, each there once, under their rules as they are now. Returns
-        the places of those that have changed. O(n)."""
+        the places of those that have changed. ``retimed``: of these the rules are others than before, so a
+        wait may end otherwise though it is the same. O(n)."""
         differs = (
             (before.state != after.state) | (before.since != after.since) | (before.free_at != after.free_at)
         )
-        changed = np.flatnonzero(differs)
+        changed = np.flatnonzero(differs if retimed is None else differs | retimed)
         if not len(changed):
             return changed
         now = after.take(changed)

@@ -26,7 +26,7 @@ import numpy as np
 from deploy.kafka.broker import free_ports, start
 from service.decode import Decoder
 from service.engine.commands import PutQuery, PutSource
-from service.engine.effects import Task
+from service.engine.effects import EventEffects, Task
 from service.engine.engine import Engine
 from service.log.kafka import KafkaLog
 from service.log.port import Commit, Message, Output, Position, Record, TopicPartition
@@ -212,9 +212,11 @@ def kernels(made: list[tuple[bytes, bytes]], registered: list[PutQuery]) -> dict
         marks.append(time.perf_counter())
         queries_.stab(decoded.batch.values)
         marks.append(time.perf_counter())
-        effects = engine.apply(task, decoded.batch, 0)
+        caused = engine.apply(task, decoded.batch)
         marks.append(time.perf_counter())
-        encoder.events(effects, decoded.originals)
+        for effects in caused:
+            if isinstance(effects, EventEffects):
+                encoder.events(effects, decoded.originals)
         marks.append(time.perf_counter())
         engine.state_records(task)
         marks.append(time.perf_counter())

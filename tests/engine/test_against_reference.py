@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -28,6 +29,22 @@ def _play(names: list[str], done: list[Operation], mode: Mode) -> World:
             world.check()
     world.check()
     return world
+
+
+def _put(id: str, where: Any, dwell: int | None) -> Operation:
+    body = {"id": id, "where": where, "on": ["match", "enter", "leave"], "initial": "emit", "for": dwell}
+    return "put", {**body, "cooldown": None, "once": False, "enabled": True, "expires_at": None, "keep": None}
+
+
+@pytest.mark.parametrize("mode", ["one", "batch", "restart"])
+def test_a_wait_made_shorter_in_the_millisecond_that_it_began(mode: Mode) -> None:
+    around, everywhere = {"any": [{"x": {"gte": 0, "lte": 0}}]}, {"any": [{}]}
+    event: Operation = ("event", ("a", None, {"x": 0}))
+    _play(
+        LINE,
+        [event, _put("q", around, 3), _put("q", everywhere, 1), event, ("pass", 1), ("remove", "a")],
+        mode,
+    )
 
 
 @SLOW

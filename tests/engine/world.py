@@ -62,8 +62,13 @@ WAIT = st.sampled_from([None, 1, 2, 3, 5])
 def _region(names: list[str]) -> st.SearchStrategy[Any]:
     bounds = {name: CATEGORY if name == "k" else NUMBER for name in names}
     bounded = st.fixed_dictionaries({"x": bounds.pop("x")}, optional=bounds)
-    conjunct = st.one_of(bounded, bounded, bounded, st.fixed_dictionaries({}, optional=bounds))
+    conjunct = _weighted(bounded, bounded, bounded, st.fixed_dictionaries({}, optional=bounds))
     return st.lists(conjunct, min_size=1, max_size=2).map(lambda conjuncts: {"any": conjuncts})
+
+
+def _weighted(*strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Any of them, those given several times more often; ``one_of`` takes each once."""
+    return st.sampled_from(strategies).flatmap(lambda chosen: chosen)
 
 
 def _wider(body: dict[str, Any]) -> list[dict[str, Any] | None]:
@@ -130,9 +135,9 @@ def _operations(names: list[str]) -> tuple[st.SearchStrategy[Operation], ...]:
         },
     )
     change_source, put = st.tuples(st.just("source"), policies), st.tuples(st.just("put"), query)
-    any_of_them = st.one_of(
-        *[st.tuples(st.just("event"), event)] * 6,
-        *[st.tuples(st.just("pass"), st.sampled_from([1, 1, 1, 2, 3, 5]))] * 3,
+    any_of_them = _weighted(
+        *[st.tuples(st.just("event"), event)] * 10,
+        *[st.tuples(st.just("pass"), st.sampled_from([1, 1, 1, 2, 3, 5]))] * 5,
         put,
         st.tuples(st.just("events"), st.lists(event, min_size=2, max_size=4)),
         st.tuples(st.just("patch"), st.tuples(ids, patch)),
