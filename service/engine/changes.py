@@ -22,7 +22,7 @@ from service.engine.catalog import QueryChange
 from service.engine.delta import Transition, settle
 from service.engine.effects import ENTER, LEAVE, BorderRecords, Cause, CommandEffects, Task
 from service.engine.queryset import KIND_BIT, QuerySet, active_region
-from service.engine.rules import Flags, rule_of
+from service.engine.rules import NEVER, Flags, rule_of
 from service.engine.streams import StreamTable, next_numbers
 from service.index.protocol import Hits, Rows, Slots
 from service.model import Aggregates, Kind, Query, Region
@@ -133,6 +133,7 @@ class _Group:
                 rule1=self.rules.take(places),
                 begins=self.begins[places],
                 restarts=self.restarts[places],
+                silent=now - table.seen[streams] >= (queries.source.stale_after or NEVER),
                 remains=self.remains[places],
                 now=np.full(len(places), now, dtype=np.int64),
             )

@@ -225,6 +225,7 @@ def _settle_in_waves(table: StreamTable, queries: QuerySet, walked: Walked, fact
                 rule1=rule,
                 begins=walked.first[pairs],
                 restarts=walked.first[pairs] | walked.silent[pairs],
+                silent=walked.silent[pairs],
                 remains=lives,
                 now=walked.clock[pairs],
             )

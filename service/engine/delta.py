@@ -53,8 +53,9 @@ class Transition(NamedTuple):
 
     ``inside``: ``where`` holds the stream's value; ``held1``: ``where`` or ``keep`` does. ``begins``: the
     query begins to watch the pair by this change: registration, enabling, a changed ``where``, or the first
-    event of the stream. ``restarts``: waits begin anew. ``remains``: the pair still exists, watched or not.
-    ``now`` is the partition's time, ms: ``int64[n]``.
+    event of the stream. ``restarts``: waits begin anew; ``silent``: others do not end, since the stream has
+    not been heard of for too long. ``remains``: the pair still exists, watched or not. ``now`` is the
+    partition's time, ms: ``int64[n]``.
     """
 
     memory: Memory
@@ -67,6 +68,7 @@ class Transition(NamedTuple):
     rule1: Rule
     begins: Flags
     restarts: Flags
+    silent: Flags
     remains: Flags
     now: Times
 
@@ -100,7 +102,7 @@ def settle(t: Transition) -> Settled:
     waits_on = open_ & (state == WAITING) & ~t.restarts
     since = np.where(waits_on, since, t.now)
     waiting = Memory(np.where(open_, WAITING, NONE).astype(np.uint8), since, free_at)
-    enters = open_ & (waiting.due(rule) <= t.now)
+    enters = open_ & (waiting.due(rule) <= t.now) & ~(waits_on & t.silent)
     member1 = stays | enters
 
     waits = open_ & ~enters

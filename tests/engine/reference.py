@@ -138,7 +138,7 @@ class Reference:
             return
         stream = stream or Stream(seen=clock)
         self.streams[stream_id] = stream
-        silent = bool(self.source.stale_after) and clock - stream.seen >= (self.source.stale_after or 0)
+        silent = self._is_silent(stream, clock)
         stream.seen = clock
         value = dict(values)
         if self.source.missing is Missing.CARRY and not late:
@@ -161,7 +161,9 @@ class Reference:
             pair = stream.pair(id)
             waits_anew = silent and pair.since is not None
             if not unmoved or waits_anew:
-                self._judge(pair, query, stream.last, clock, begins=first, restarts=first or waits_anew)
+                self._judge(
+                    pair, query, stream.last, clock, begins=first, restarts=first or waits_anew, silent=silent
+                )
         after = self.members(stream_id)
         crossed = [
             id
@@ -171,6 +173,10 @@ class Reference:
         ]
         record_ts = self.now if ts is None else ts
         self._tell(label, stream_id, record_ts, "event", before - after, after - before, crossed)
+
+    def _is_silent(self, stream: Stream, now: int) -> bool:
+        stale_after = self.source.stale_after
+        return stale_after is not None and now - stream.seen >= stale_after
 
     def remove(self, label: Any, stream_id: str) -> None:
         self._move(None)
@@ -212,7 +218,10 @@ class Reference:
                 is_ = False
             else:
                 begins, restarts = was_region != region, waits_for[0] != waits_for[1]
-                self._judge(pair, new, stream.last, self.time, begins=begins, restarts=restarts)
+                silent = self._is_silent(stream, self.time)
+                self._judge(
+                    pair, new, stream.last, self.time, begins=begins, restarts=restarts, silent=silent
+                )
                 is_ = pair.member
             leaves = was and (not is_ or (balanced0 and not balanced1))
             enters = is_ and (not was or (balanced1 and not balanced0))
@@ -230,9 +239,17 @@ class Reference:
 
     @staticmethod
     def _judge(
-        pair: Pair, query: Query, value: dict[str, Any], now: int, *, begins: bool, restarts: bool
+        pair: Pair,
+        query: Query,
+        value: dict[str, Any],
+        now: int,
+        *,
+        begins: bool,
+        restarts: bool,
+        silent: bool,
     ) -> None:
         """What a pair becomes when the stream is at ``value`` now."""
+        goes_on = pair.since is not None and not restarts
         inside = query.enabled and value in query.region
         kept = query.enabled and query.keep_region is not None and value in query.keep_region
         if not query.cooldown or (pair.free_at is not None and pair.free_at <= now):
@@ -258,7 +275,7 @@ class Reference:
         if pair.since is None or restarts:
             pair.since = now
         due = pair.due(query)
-        if due is not None and due <= now:
+        if due is not None and due <= now and not (goes_on and silent):
             pair.member, pair.since, pair.free_at = True, None, None
 
     # ---- records

@@ -30,6 +30,7 @@ class Facts(NamedTuple):
     cooldown: int
     begins: bool
     restarts: bool
+    silent: bool
     remains: bool
 
 
@@ -55,8 +56,9 @@ def judged(f: Facts) -> tuple[bool, bool, tuple[int, int, int]]:
         if f.ignores if f.begins else f.state == IGNORED:
             state = IGNORED
         elif not spent:
-            since = f.since if f.state == WAITING and not f.restarts else NOW
-            if max(since + f.dwell, free_at) <= NOW:
+            goes_on = f.state == WAITING and not f.restarts
+            since = f.since if goes_on else NOW
+            if max(since + f.dwell, free_at) <= NOW and not (goes_on and f.silent):
                 member, since, free_at = True, 0, 0
             else:
                 state = WAITING
@@ -83,7 +85,7 @@ def test_every_combination_of_facts() -> None:
         *(flags for _ in range(9)),
         (0, 10, 20),
         (0, 5),
-        *(flags for _ in range(3)),
+        *(flags for _ in range(4)),
     )
     facts = [f for values in product(*axes[:3]) if _head(*values) for f in _with(values, axes[3:])]
     assert len(facts) > 100_000
@@ -101,6 +103,7 @@ def test_every_combination_of_facts() -> None:
             rule1=Rule(f.stores1, f.ignores, f.once, f.dwell, f.cooldown),
             begins=f.begins,
             restarts=f.restarts,
+            silent=f.silent,
             remains=f.remains,
             now=np.full(len(facts), NOW, dtype=np.int64),
         )
