@@ -55,7 +55,7 @@ class LastValues:
         """All (row, owner) with ``point[row]`` in a box ``[lo[i], hi[i])`` of the owner, for living rows.
 
         ``point``: ``float64[capacity, d]``; ``living``: ``int32[n]``, rising; ``owners``: ``int32[k]``.
-        Sorted by (row, owner), no pair twice. O(n k) at most; O(k + hits + moved k) with an index.
+        By rising row, no pair twice. O(n k) at most; O(k + hits + moved k) with an index.
         """
         if len(owners) == 0 or len(living) == 0:
             return Hits(np.empty(0, np.int32), np.empty(0, np.int32))

@@ -171,7 +171,7 @@ class StreamTable:
 
     def inside(self, owners: Slots, lo: Bounds, hi: Bounds) -> Hits:
         """All (row, owner) of living streams whose last value is in a box ``[lo[i], hi[i])`` of the owner,
-        sorted. See ``lastvalues``."""
+        by rising row. See ``lastvalues``."""
         return self._last_values.inside(self.point, self.living(), owners, lo, hi)
 
     def members_at(self, rows: Rows) -> Iterator[tuple[int, list[float]]]:
