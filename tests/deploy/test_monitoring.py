@@ -48,7 +48,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         for source in ("ais", "buoys"):
             client.put(f"/v1/sources/{source}", json={"attributes": {"x": "number"}}).raise_for_status()
             for enabled in (True, False):
-                query = {"source": source, "where": "x > 0", "enabled": enabled}
+                query = {
+                    "source": source,
+                    "where": "x > 0",
+                    "enabled": enabled,
+                    "aggregates": {"every": "1s"},
+                }
                 client.put(f"/v1/queries/{source}-{enabled}", json=query).raise_for_status()
         assert client.put("/v1/queries/odd", json={"source": "ais", "where": "y > 0"}).status_code == 422
         enough = Event()
