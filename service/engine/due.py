@@ -13,6 +13,7 @@ Aggregates that are due move nobody and cut nothing: they are told between the c
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from itertools import groupby
 
 import numpy as np
@@ -23,6 +24,7 @@ from service.engine.crossings import Walked, changed_pairs, moves_of
 from service.engine.delta import MEMBER, WAITING, Memory
 from service.engine.effects import (
     ENTER,
+    NO_RECORDS,
     Batch,
     BorderRecords,
     Cause,
@@ -57,14 +59,13 @@ def apply_in_time(
     if queries.rules.shortest_wait != NEVER:  # no wait may begin and a silence end in one part
         shortest = min(shortest, queries.source.stale_after or NEVER)
     # What is remembered of a stream ends with it: nothing of its next life may lie in the same part.
-    lives = np.append(np.flatnonzero(batch.removal) + 1 if queries.rules.store else [], len(clock)).astype(
-        int
-    )
+    lives = (np.flatnonzero(batch.removal) + 1).tolist() if queries.rules.store else []
+    lives.append(len(clock))
     start = 0
     while start < len(clock):
         now = int(clock[start])
         effects += fire(task, table, queries, now, max_ids=max_ids)
-        end = int(lives[np.searchsorted(lives, start, side="right")])
+        end = lives[bisect_right(lives, start)]
         if shortest != NEVER:
             due = min(next_due(table, queries), now + shortest)
             end = min(end, int(np.searchsorted(clock, due)))
@@ -109,11 +110,7 @@ def _when(change: tuple[int, Move]) -> int:
 
 
 def _only_told(task: Task, table: StreamTable, told: list[AggregateRecord]) -> CommandEffects:
-    none, no_times = np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int64)
-    borders = BorderRecords(
-        none, none, no_times, no_times, np.zeros(1, dtype=np.int64), none, np.zeros(0, dtype=np.uint8)
-    )
-    return CommandEffects(task, [], borders, table.point[none], told)
+    return CommandEffects(task, [], NO_RECORDS, table.point[:0], told)
 
 
 def _end_waits(

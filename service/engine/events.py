@@ -82,7 +82,8 @@ def apply_events(
     points[removes] = points[before[removes]]
 
     # A late event moves nothing, but its stream has been seen.
-    touched = np.unique(rows[np.isin(verdict, (kernels.MOVES, kernels.REMOVES, kernels.LATE))])
+    seen = (verdict != kernels.REJECTED) & (verdict != kernels.NOTHING)
+    touched = np.unique(rows[seen])
     table.touch(touched)
     table.give_up(touched[~table.known[touched]].tolist())
     rejected = np.flatnonzero(verdict == kernels.REJECTED).tolist()
