@@ -10,6 +10,23 @@ from service.api.shapes import IndexPart, Shape
 from service.engine.trace import Verdict
 from service.model import Late, Missing
 
+MARGIN_EXAMPLE = {"attribute": "sog", "border": 10.0, "distance": 0.5, "open": True}
+DISJUNCT_EXAMPLE = {
+    "where": "29.5 <= lat < 29.8 and sog > 10",
+    "holds": False,
+    "fails": [
+        {
+            "attribute": "sog",
+            "predicate": "sog > 10",
+            "bound": {"gt": 10},
+            "value": 9.5,
+            "missing": False,
+            "margin": MARGIN_EXAMPLE,
+        }
+    ],
+    "margin": MARGIN_EXAMPLE,
+}
+
 
 class BorderView(Shape):
     """The end of a bound on a number, and how far away the value is."""

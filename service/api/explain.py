@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from service.api.answer_shapes import Explained
+from service.api.answer_shapes import DISJUNCT_EXAMPLE, MARGIN_EXAMPLE, Explained
 from service.api.answer_views import event_view, explanation_view
 from service.api.bodies import json_answer, read_message
 from service.api.context import LiveService
@@ -58,24 +58,8 @@ _ANSWER = {
     "enabled": True,
     "values": {"lat": 29.6, "lon": -95.0, "sog": 9.5, "kind": "yacht"},
     "holds": False,
-    "margin": {"attribute": "sog", "border": 10.0, "distance": 0.5, "open": True},
-    "disjuncts": [
-        {
-            "where": "29.5 <= lat < 29.8 and sog > 10",
-            "holds": False,
-            "fails": [
-                {
-                    "attribute": "sog",
-                    "predicate": "sog > 10",
-                    "bound": {"gt": 10},
-                    "value": 9.5,
-                    "missing": False,
-                    "margin": {"attribute": "sog", "border": 10.0, "distance": 0.5, "open": True},
-                }
-            ],
-            "margin": {"attribute": "sog", "border": 10.0, "distance": 0.5, "open": True},
-        }
-    ],
+    "margin": MARGIN_EXAMPLE,
+    "disjuncts": [DISJUNCT_EXAMPLE],
     "stream": None,
     "index": [
         {

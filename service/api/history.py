@@ -15,7 +15,6 @@ from service.api.bodies import json_answer
 from service.api.context import LiveService
 from service.api.problems import documented
 from service.api.shapes import HistoryPage, answer
-from service.model import Reason, Refusal
 
 router = APIRouter(prefix="/v1", tags=["history"])
 
@@ -68,10 +67,7 @@ async def get_history(asked: Annotated[Asked, Query()], service: LiveService) ->
     """Looks at `limit` commands from `after` on and shows those asked for. The end is reached when `next` is
     no more than the command of your last change. `by` is what a client said of itself in the header
     `X-Actor`."""
-    most = service.settings.max_page
-    if asked.limit > most:
-        detail = f"is more than max_page, {most}; ask for less and go on with after"
-        raise Refusal(Reason.LIMIT, "limit", detail)
+    service.check_limit(asked.limit)
     found, following = await service.history(asked.after, asked.limit)
     before: dict[tuple[str, str], dict[str, Any]] = {}
     shown = []

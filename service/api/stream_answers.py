@@ -16,7 +16,7 @@ from pydantic import Field
 from starlette.routing import Match
 from starlette.types import Scope
 
-from service.api.answer_shapes import SafeRegionView, Traced
+from service.api.answer_shapes import DISJUNCT_EXAMPLE, MARGIN_EXAMPLE, SafeRegionView, Traced
 from service.api.answer_views import event_view, explanation_view, sides_view
 from service.api.bodies import json_answer
 from service.api.context import LiveService
@@ -56,7 +56,6 @@ class Tracing(OfSource):
 
 
 _VALUES = {"lat": 29.6, "lon": -95.0, "sog": 9.5}
-_BORDER = {"attribute": "sog", "border": 10.0, "distance": 0.5, "open": True}
 _TRACED = {
     "source": "ais",
     "stream_id": "v-17",
@@ -77,24 +76,8 @@ _TRACED = {
             "matched": False,
             "values": _VALUES,
             "holds": False,
-            "margin": _BORDER,
-            "disjuncts": [
-                {
-                    "where": "29.5 <= lat < 29.8 and sog > 10",
-                    "holds": False,
-                    "fails": [
-                        {
-                            "attribute": "sog",
-                            "predicate": "sog > 10",
-                            "bound": {"gt": 10},
-                            "value": 9.5,
-                            "missing": False,
-                            "margin": _BORDER,
-                        }
-                    ],
-                    "margin": _BORDER,
-                }
-            ],
+            "margin": MARGIN_EXAMPLE,
+            "disjuncts": [DISJUNCT_EXAMPLE],
         }
     ],
 }
