@@ -18,6 +18,7 @@ from service.index.default.bitmaps_tiles import tiled
 from service.index.default.bitmaps_windows import WINDOWS, chosen_cuts, spans_of
 from service.index.default.part import NEVER, Sparse, dense, in_order, sparse, taken
 from service.index.protocol import Bounds, Points
+from tests.index.parts import found
 from tests.index.worlds import FLOAT_WORLD, INF, LOWEST, MOST, NAN, QUICK, SMALL, TINY, TINY_WORLD, World
 
 COUNT = 300 if SMALL else 3000
@@ -48,19 +49,6 @@ def some_points(count: int, dims: int, *, seed: int, values: int = 8) -> Points:
     points[rng.random((count, dims)) < 0.1] = -INF
     points[rng.random(count) < 0.1] = NAN
     return points
-
-
-def found(part: Bitmaps, points: Points, version: int = 0) -> list[tuple[int, int]]:
-    """All (row, slot), however often each; the room is too small at first."""
-    out = np.full(1, -7, np.int64)
-    needed = part.stab(points, version, out[:0])
-    assert out[0] == -7
-    out = np.full(needed + 1, -7, np.int64)
-    assert part.stab(points, version, out[: needed // 2]) == needed
-    assert (out[needed // 2 :] == -7).all()
-    assert part.stab(points, version, out[:needed]) == needed
-    assert out[needed] == -7
-    return sorted((key >> 32, key & 0x7FFFFFFF) for key in out[:needed].tolist())
 
 
 def expected(boxes: Sparse, points: Points, living: np.ndarray | None = None) -> list[tuple[int, int]]:

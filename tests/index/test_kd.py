@@ -15,6 +15,7 @@ from service.index.default.kd_leaves import chosen_scales
 from service.index.default.kd_tree import MOST_ENTRIES
 from service.index.default.part import NEVER, Sparse, dense, sparse, taken
 from service.index.protocol import Bounds, Points
+from tests.index.parts import found
 from tests.index.slow import holds
 from tests.index.worlds import (
     FLOAT_WORLD,
@@ -37,19 +38,6 @@ def boxes_of(lo: Bounds, hi: Bounds) -> Sparse:
     """Slots 0, 1 and on, without the boxes that leave an attribute free, as the owner of a part does."""
     bound = ((lo != -INF) | (hi != INF)).all(axis=1)
     return sparse(np.flatnonzero(bound).astype(np.int32), lo[bound], hi[bound])
-
-
-def found(part: Kd, points: Points, version: int = 0) -> list[tuple[int, int]]:
-    """All (row, slot), however often each; the room is too small at first."""
-    out = np.full(1, -7, np.int64)
-    needed = part.stab(points, version, out[:0])
-    assert out[0] == -7
-    out = np.full(needed + 1, -7, np.int64)
-    assert part.stab(points, version, out[: needed // 2]) == needed
-    assert (out[needed // 2 :] == -7).all()
-    assert part.stab(points, version, out[:needed]) == needed
-    assert out[needed] == -7
-    return sorted((key >> 32, key & 0x7FFFFFFF) for key in out[:needed].tolist())
 
 
 def expected(boxes: Sparse, points: Points, living: np.ndarray | None = None) -> list[tuple[int, int]]:

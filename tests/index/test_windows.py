@@ -12,6 +12,7 @@ from service.index.default.windows import Windows
 from service.index.default.windows_kernels import SLACK, cell_of
 from service.index.default.windows_living import Living
 from service.index.protocol import Points
+from tests.index.parts import found
 from tests.index.slow import holds
 from tests.index.worlds import FLOAT_WORLD, INF, LOWEST, MOST, NAN, QUICK, SMALL, TINY, TINY_WORLD, ends
 
@@ -23,17 +24,6 @@ def boxes_of(intervals: list[Interval]) -> Sparse:
     lo, hi = (ends([interval[side] for interval in intervals], 1) for side in (0, 1))
     bound = ((lo != -INF) | (hi != INF)).ravel()
     return sparse(np.flatnonzero(bound).astype(np.int32), lo[bound], hi[bound])
-
-
-def found(part: Windows, points: Points, version: int = 0) -> list[tuple[int, int]]:
-    """All (row, slot), however often each; the room is too small at first."""
-    out = np.full(1, -7, np.int64)
-    needed = part.stab(points, version, out[:0])
-    assert out[0] == -7
-    out = np.full(needed + 1, -7, np.int64)
-    assert part.stab(points, version, out[:needed]) == needed
-    assert out[needed] == -7
-    return sorted((key >> 32, key & 0x7FFFFFFF) for key in out[:needed].tolist())
 
 
 def expected(boxes: Sparse, points: Points, living: np.ndarray | None = None) -> list[tuple[int, int]]:

@@ -11,14 +11,8 @@ import pytest
 from service.engine.commands import Command, DeleteQuery, PatchQuery, PutQuery, PutSource
 from service.log.port import Message
 from tests.runtime.memory_log import Died, Fate, MemoryLog, Store
-from tests.runtime.test_crashes import Life
+from tests.runtime.test_crashes import TOPIC, Life, _event
 from tests.runtime.test_rebalance import _fail, _settle, _worker
-
-TOPIC = "events.s"
-
-
-def _event(stream_id: str, ts: int, x: float) -> Message:
-    return Message(stream_id.encode(), json.dumps({"stream_id": stream_id, "ts": ts, "x": x}).encode())
 
 
 def _query(id: str, where: str, **aggregates: Any) -> PutQuery:
@@ -42,16 +36,7 @@ SCRIPT: list[Command | list[Message]] = [
 
 
 class Counting(Life):
-    def play(self) -> None:
-        self.survive(self.worker.open)
-        self.survive(self._settle)
-        for act in SCRIPT:
-            if isinstance(act, list):
-                for message in act:
-                    self.store.append(TOPIC, message)
-                self.survive(self._settle)
-            else:
-                self._command(act)
+    script = SCRIPT
 
 
 def told(store: Store) -> dict[str, list[tuple[int, int, Any]]]:

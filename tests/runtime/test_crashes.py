@@ -50,6 +50,8 @@ SCRIPT: list[Command | list[Message]] = [
 class Life:
     """One store and the workers that live on it, one after another."""
 
+    script = SCRIPT
+
     def __init__(self, fate: Fate) -> None:
         self.store = Store()
         self.fate = fate
@@ -82,7 +84,7 @@ class Life:
     def play(self) -> None:
         self.survive(self.worker.open)
         self.survive(self._settle)
-        for act in SCRIPT:
+        for act in self.script:
             if isinstance(act, list):
                 for message in act:
                     self.store.append(TOPIC, message)
