@@ -24,6 +24,7 @@ from enum import StrEnum
 from typing import Any, NoReturn, TypeVar
 
 from service.expression import MAX_BYTES, MAX_DIGITS, print_region
+from service.literals import shown
 from service.log import topics
 from service.model import (
     AttributeType,
@@ -38,7 +39,7 @@ from service.model import (
     Region,
     Source,
 )
-from service.where import covers, parse_where, region_json, shown
+from service.where import covers, parse_where, region_json
 
 __all__ = [
     "Limits",
@@ -162,12 +163,16 @@ def parse_query(
     name = _query_id(body.get("id", id), id)
     source = _source_of(body["source"], sources)
     region = parse_where(body["where"], source, limit=limits.disjuncts, max_bytes=limits.text)
+    on = _kinds(body.get("on", ["match", "enter", "leave"]))
+    if Kind.CROSS in on and region.has_shapes:
+        detail = "cross needs a region of boxes; leave it out, or the polygons and circles"
+        raise Refusal(Reason.BAD_VALUE, "on", detail)
     return Query(
         id=name,
         source=source.name,
         where=body["where"],
         region=region,
-        on=_kinds(body.get("on", ["match", "enter", "leave"])),
+        on=on,
         initial=_choice(Initial, body.get("initial", Initial.EMIT), "initial"),
         select=_selected(body.get("select", []), source, limits.select),
         tags=_tags(body.get("tags", {}), limits.tags),

@@ -91,6 +91,7 @@ class IndexView(Shape):
     source: str
     matching: list[IndexPart]
     quiet: list[IndexPart]
+    shaped: list[IndexPart]
 
 
 class Why(Shape):

@@ -227,7 +227,9 @@ class Draft:
     def _refuse_use(query: Query | None, source: str, changed: set[str]) -> None:
         if query is None or query.source != source:
             return
-        named = set(query.select).union(*(conjunct.keys() for conjunct in query.region.conjuncts))
+        named = query.region.attributes.union(query.select)
+        if query.keep_region is not None:
+            named |= query.keep_region.attributes
         for name in sorted(changed & named):
             raise Refusal(
                 Reason.IN_USE,

@@ -16,9 +16,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from service.engine.catalog import QueryChange
+from service.engine.clauses import Boxes
 from service.engine.delta import Transition, settle
 from service.engine.effects import ENTER, LEAVE, BorderRecords, Cause, CommandEffects, Task
-from service.engine.queryset import KIND_BIT, Boxes, QuerySet, active_region
+from service.engine.queryset import KIND_BIT, QuerySet, active_region
 from service.engine.rules import Flags, rule_of
 from service.engine.streams import StreamTable, next_numbers
 from service.index.protocol import Hits, Rows, Slots
@@ -99,9 +100,9 @@ class _Group:
         now = table.time.at(now_ms)
         streams, places, (inside0, inside1, kept, _) = _any_of(
             [
-                table.inside(*self.old),
-                table.inside(*self.new),
-                table.inside(*self.keep),
+                table.inside(self.old),
+                table.inside(self.new),
+                table.inside(self.keep),
                 self._remembered(table),
             ],
             len(self.slots),

@@ -1,9 +1,9 @@
 """Which pairs of stream and query change as streams move: enters, leaves, and regions jumped over.
 
-Of the queries that match, one stab serves both: the points of the events give the matches, and the same hits,
-compared with those of the point where each stream was, give the borders. Of the others, and of ``keep``
-regions, the index gives the borders at once. Pairs that have memory then go through ``delta.settle``, in
-order; of all others crossing the border of ``where`` is the change.
+Of the queries that match or have shapes, one stab serves both: the points of the events give the matches, and
+the same hits, compared with those of the point where each stream was, give the borders. Of the others, and of
+``keep`` regions, the index gives the borders at once. Pairs that have memory then go through
+``delta.settle``, in order; of all others crossing the border of ``where`` is the change.
 
 Whether a ``keep`` region holds a stream is known without asking, because each box of ``where`` lies in it:
 who is inside ``where`` is in ``keep``, and who leaves ``where`` but does not cross ``keep`` stays in it.
@@ -23,7 +23,7 @@ from service.engine.queryset import QuerySet
 from service.engine.rules import Flags, Times
 from service.engine.streams import StreamTable, occurrences
 from service.index.default.segment import meets
-from service.index.protocol import Borders, BoxIndex, Hits, Points, Rows, Slots
+from service.index.protocol import Borders, Hits, Points, Rows, Slots
 
 
 class Walked(NamedTuple):
@@ -53,10 +53,10 @@ class ChangedPairs(NamedTuple):
 
 def changed_pairs(table: StreamTable, queries: QuerySet, walked: Walked, hits: Hits) -> ChangedPairs:
     """All changes of a batch, and the memory moved on. ``hits``: those of ``walked.points`` among the queries
-    that match. O(hits + borders)."""
+    that match or have shapes. O(hits + borders)."""
     where = _where_borders(queries, walked, hits)
     jumped = _jumped(queries, walked)
-    keep = _index_borders(queries.keeping, walked) if len(queries.keeping) else None
+    keep = queries.keep_borders(*_ends(walked))
     remembers = queries.rules.remembers
     plain, hops = ~remembers[where.slots], ~remembers[jumped.slots]
     sides = np.where(where.entered[plain], ENTER, LEAVE).astype(np.uint8)
@@ -89,16 +89,17 @@ def _where_borders(queries: QuerySet, walked: Walked, hits: Hits) -> Borders:
     crossed = _differences(hits, len(walked.points), walked.before, walked.here)
     if not len(queries.quiet):
         return crossed
-    quiet = _index_borders(queries.quiet, walked)
+    quiet = queries.quiet.borders(*_ends(walked))
     rows, slots, entered = (np.concatenate(columns) for columns in zip(crossed, quiet, strict=True))
     order = np.lexsort((slots, rows))
     return Borders(rows[order], slots[order], entered[order])
 
 
-def _index_borders(index: BoxIndex, walked: Walked) -> Borders:
+def _ends(walked: Walked) -> tuple[Points, Points]:
+    """Where each row's stream was and where it is."""
     nowhere = np.full((1, walked.points.shape[1]), np.nan)
     known = np.concatenate([walked.points, nowhere])  # row NOWHERE, -1, is the last
-    return index.borders(known[walked.before], known[walked.here])
+    return known[walked.before], known[walked.here]
 
 
 def _differences(hits: Hits, used: int, before: Rows, here: Rows) -> Borders:

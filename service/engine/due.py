@@ -1,8 +1,8 @@
 """What time alone does to the streams of one partition: waits that end, streams silent for too long.
 
-A partition's time moves by its events and by the wall clock (``streams.PartitionTime``). Whatever is due by then
-is done first. So a batch of events is cut where something falls due, which is nowhere unless queries wait or
-streams can expire; a batch and its events one by one give the same.
+A partition's time moves by its events and by the wall clock (``streams.PartitionTime``). Whatever is due by
+then is done first. So a batch of events is cut where something falls due, which is nowhere unless queries
+wait or streams can expire; a batch and its events one by one give the same.
 
 A stream whose time to live ends first is removed first, and waits for nothing then; in the same millisecond
 its waits end first. A wait of a stream that has been silent for ``stale_after`` does not end: it begins anew
@@ -143,7 +143,7 @@ def _expire(
         before=np.arange(n, 2 * n, dtype=np.int32),
         first=np.zeros(n, dtype=np.bool_),
     )
-    changed = changed_pairs(table, queries, walked, queries.matching.stab(points))
+    changed = changed_pairs(table, queries, walked, queries.hits(points))
     borders = number_borders(table, queries, walked, changed, due, max_ids)
     table.touch(rows)
     table.give_up(rows.tolist())

@@ -208,9 +208,10 @@ class Engine:
     # ---- answers
 
     def index_views(self, source: str) -> dict[str, list[PartView]]:
-        """What the two indexes of a source are made of: of the queries that match, and of the others."""
+        """What the indexes of a source are made of: of the queries that match, of the others, and of those
+        with shapes."""
         queries = self.sets[source]
-        indexes = {"matching": queries.matching, "quiet": queries.quiet}
+        indexes = {"matching": queries.matching, "quiet": queries.quiet, "shaped": queries.shaped.boxes}
         return {name: one.views() for name, one in indexes.items() if isinstance(one, DefaultIndex)}
 
     def stream(self, source: str, stream_id: str) -> StreamView | None:
@@ -247,11 +248,11 @@ class Engine:
                 for row in table.memory.rows_of(slot)
                 if table.memory.of_row(row)[slot][0] == MEMBER
             )
-        lo, hi = queries.boxes(query.region)
+        boxes = queries.boxes_in([(0, query.region)])
         names: list[str] = []
         for task, table in self.tables.items():
             if task.topic == queries.source.topic:
-                held = table.inside(np.zeros(len(lo), np.int32), lo, hi).rows.tolist()
+                held = table.inside(boxes).rows.tolist()
                 names += [table.names[row] for row in held if slot not in table.memory.of_row(row)]
         return sorted(names)
 

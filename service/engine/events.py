@@ -70,7 +70,7 @@ def apply_events(
     if n:
         table.oldest_seen = min(table.oldest_seen, int(clock[0]))
     restart_waits(table, queries, rows[silent], clock[silent])
-    hits = queries.matching.stab(points[:used])
+    hits = queries.hits(points[:used])
     walked = Walked(rows, clock, points[:used], verdict, before, first)
     changed = changed_pairs(table, queries, walked, hits)
     ts = np.where(batch.timed, batch.ts, batch.log_ts)

@@ -7,36 +7,46 @@ Only enabled queries lie in an index, and each in one of two: those with ``match
 ``matching``, the others in ``quiet``. Whoever writes matches must find all that hold a point anyway, and then
 has the borders from the same hits. Queries without matches are asked for their borders only, which costs what
 is crossed, however many hold the point. Two more indexes are empty unless queries ask for what they serve:
-``keeping`` holds the ``keep`` regions, ``crossing`` the boxes of queries with ``cross``.
+``keeping`` holds the ``keep`` regions, ``crossing`` the boxes of queries with ``cross``. Queries with shapes
+lie in ``shaped``, whatever they want to be told, since only a test of both ends shows a border (``clauses``);
+their ``keep`` regions, if those have shapes, in ``shaped_keeping``.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from service.engine.categories import Dictionary
+from service.engine.clauses import Boxes, Clause, ShapedIndex
+from service.engine.cover import cover
 from service.engine.rules import Rules
+from service.engine.shapes import Located
+from service.geometry import Shape
 from service.index.default.mixed import DefaultIndex
-from service.index.protocol import Bounds, BoxIndex, Hits, Points, Slots
-from service.model import AttributeType, Interval, Kind, Query, Region, Source
+from service.index.protocol import Borders, Bounds, BoxIndex, Hits, Points, Slots
+from service.model import (
+    AttributeType,
+    Conjunct,
+    Interval,
+    Kind,
+    Query,
+    Region,
+    Source,
+    Texts,
+    framed,
+    shapes_of,
+)
 
 KIND_BIT: Mapping[Kind, int] = {Kind.MATCH: 1, Kind.ENTER: 2, Kind.LEAVE: 4, Kind.CROSS: 8}
 
 IndexFactory = Callable[[Source], BoxIndex]
 """Makes an empty index for the queries of a source."""
-
-
-class Boxes(NamedTuple):
-    """``[lo[i], hi[i])`` belongs to the number ``owners[i]``."""
-
-    owners: Slots
-    lo: Bounds
-    hi: Bounds
 
 
 class QuerySet:
@@ -61,19 +71,43 @@ class QuerySet:
         self._given_up: list[int] = []
 
     def boxes(self, region: Region) -> tuple[Bounds, Bounds]:
-        """A region as boxes over the source's attributes, ``float64[n, d]`` twice; free: -inf..inf."""
+        """A region without shapes as boxes over the source's attributes, ``float64[n, d]`` twice; free:
+        -inf..inf."""
+        assert not region.has_shapes, "shapes are more than boxes"
+        return self._bounds(region.conjuncts)
+
+    def clauses(self, region: Region) -> list[Clause]:
+        """Any region as clauses, each with at least one box."""
+        columns = {name: column for column, name in enumerate(self.attributes)}
+        boxes: defaultdict[tuple[Shape, ...], list[Conjunct]] = defaultdict(list)
+        for conjunct in region.conjuncts:
+            shapes = shapes_of(conjunct)
+            ordered = shapes.ordered() if shapes else []
+            for cells in product(*map(cover, ordered)):
+                box = framed(
+                    conjunct, ((shape, cell.rectangle) for shape, cell in zip(ordered, cells, strict=True))
+                )
+                if box is not None:
+                    unsure = (shape for shape, cell in zip(ordered, cells, strict=True) if not cell.sure)
+                    boxes[tuple(unsure)].append(box)
+        return [
+            Clause(*self._bounds(found), tuple(Located(shape, columns) for shape in shapes))
+            for shapes, found in boxes.items()
+        ]
+
+    def _bounds(self, conjuncts: Iterable[Conjunct]) -> tuple[Bounds, Bounds]:
         rows: list[tuple[Interval, ...]] = []
         free = [Interval(-np.inf, np.inf)]
-        for conjunct in region.conjuncts:
+        for conjunct in conjuncts:
             axes: list[Sequence[Interval]] = []
             for name in self.attributes:
                 bound = conjunct.get(name)
-                if bound is None:
-                    axes.append(free)
-                elif isinstance(bound, Interval):
+                if isinstance(bound, Interval):
                     axes.append([bound])
-                else:
+                elif isinstance(bound, Texts):
                     axes.append(self.dictionaries[name].intervals(bound))
+                else:
+                    axes.append(free)
             rows.extend(product(*axes))
         flat = np.array(rows, dtype=np.float64).reshape(len(rows), len(self.attributes), 2)
         return np.ascontiguousarray(flat[:, :, 0]), np.ascontiguousarray(flat[:, :, 1])
@@ -84,15 +118,13 @@ class QuerySet:
 
     def boxes_in(self, numbered: Iterable[tuple[int, Region | None]]) -> Boxes:
         """The boxes of some regions under their numbers; None has none."""
-        dims = len(self.attributes)
-        owners, lows, highs = [np.empty(0, np.int32)], [np.empty((0, dims))], [np.empty((0, dims))]
+        found: list[tuple[int, Sequence[Clause]]] = []
         for number, region in numbered:
-            if region is not None:
-                lo, hi = self.boxes(region)
-                owners.append(np.full(len(lo), number, dtype=np.int32))
-                lows.append(lo)
-                highs.append(hi)
-        return Boxes(np.concatenate(owners), np.concatenate(lows), np.concatenate(highs))
+            if region is not None and region.has_shapes:
+                found.append((number, self.clauses(region)))
+            elif region is not None:
+                found.append((number, [Clause(*self._bounds(region.conjuncts), ())]))
+        return Boxes.of(found, len(self.attributes))
 
     def put(self, queries: Sequence[Query]) -> Slots:
         """Registers or replaces queries (each id once) and returns their slots. One index update for all."""
@@ -144,37 +176,52 @@ class QuerySet:
     @property
     def active(self) -> int:
         """How many queries are enabled."""
-        return len(self.matching) + len(self.quiet)
+        return len(self.matching) + len(self.quiet) + len(self.shaped)
+
+    def hits(self, points: Points) -> Hits:
+        """(row, slot) of the queries that match or have shapes, around ``float64[m, d]`` points, sorted."""
+        hits = self.matching.stab(points)
+        return _merged(hits, self.shaped.stab(points)) if len(self.shaped) else hits
 
     def stab(self, points: Points) -> Hits:
-        """All (row, slot) of enabled queries around ``float64[m, d]`` points, sorted. For answers to people;
-        events ask the two indexes apart."""
-        rows, slots = (
-            np.concatenate(columns)
-            for columns in zip(self.matching.stab(points), self.quiet.stab(points), strict=True)
-        )
-        order = np.lexsort((slots, rows))
-        return Hits(rows[order], slots[order])
+        """All (row, slot) of enabled queries around the points, sorted. For answers to people."""
+        return _merged(self.hits(points), self.quiet.stab(points))
+
+    def keep_borders(self, before: Points, after: Points) -> Borders | None:
+        """The borders of ``keep`` regions between the points, row by row; None if there are no regions."""
+        borders = self.keeping.borders(before, after) if len(self.keeping) else None
+        if not len(self.shaped_keeping):
+            return borders
+        shaped = self.shaped_keeping.borders(before, after)
+        return shaped if borders is None else _merged(borders, shaped)
 
     def _new_indexes(self) -> None:
-        self.matching, self.quiet, self.keeping = (self._make_index(self.source) for _ in range(3))
+        matching, quiet, keeping, shaped, shaped_keeping = (self._make_index(self.source) for _ in range(5))
+        self.matching, self.quiet, self.keeping = matching, quiet, keeping
         self.crossing = DefaultIndex(len(self.attributes))
+        self.shaped, self.shaped_keeping = ShapedIndex(shaped), ShapedIndex(shaped_keeping)
 
     @property
     def indexes(self) -> tuple[BoxIndex, ...]:
-        """All of them, in the order of ``_Places``."""
-        return self.matching, self.quiet, self.keeping, self.crossing
+        """All that hold boxes; the first ones are in the order of ``_Places``."""
+        plain = self.matching, self.quiet, self.keeping, self.crossing
+        return *plain, self.shaped.boxes, self.shaped_keeping.boxes
 
     def _move(self, moves: Sequence[tuple[int, _Places, _Places]]) -> None:
         """Takes slots from where they are in each index to where they shall be."""
-        for place, index in enumerate(self.indexes):
+        plain = self.matching, self.quiet, self.keeping, self.crossing
+        indexes: tuple[BoxIndex | ShapedIndex, ...] = (*plain, self.shaped, self.shaped_keeping)
+        for place, index in enumerate(indexes):
             moved = [(slot, old[place], new[place]) for slot, old, new in moves if old[place] != new[place]]
             gone = [slot for slot, old, _ in moved if old is not None]
+            come = [(slot, new) for slot, _, new in moved if new is not None]
             if gone:
                 index.remove(np.array(gone, dtype=np.int32))
-            boxes = self.boxes_in((slot, new) for slot, _, new in moved)
-            if len(boxes.owners):
-                index.insert(*boxes)
+            if isinstance(index, ShapedIndex):
+                index.insert((slot, self.clauses(region)) for slot, region in come)
+            elif come:
+                boxes = self.boxes_in(come)
+                index.insert(boxes.owners, boxes.lo, boxes.hi)
 
     def _reserve(self, id: str) -> int:
         slot = self.slot_of.get(id)
@@ -203,6 +250,8 @@ class _Places(NamedTuple):
     quiet: Region | None = None
     keeping: Region | None = None
     crossing: Region | None = None
+    shaped: Region | None = None
+    shaped_keeping: Region | None = None
 
 
 _NOWHERE = _Places()
@@ -212,12 +261,27 @@ def _places(query: Query | None) -> _Places:
     region = active_region(query)
     if query is None or region is None:
         return _NOWHERE
+    keep, shaped = query.keep_region, region.has_shapes
+    shaped_keep = keep is not None and keep.has_shapes
+    matches = Kind.MATCH in query.on
     return _Places(
-        matching=region if Kind.MATCH in query.on else None,
-        quiet=None if Kind.MATCH in query.on else region,
-        keeping=query.keep_region,
+        matching=region if matches and not shaped else None,
+        quiet=region if not matches and not shaped else None,
+        keeping=None if shaped_keep else keep,
         crossing=region if Kind.CROSS in query.on else None,
+        shaped=region if shaped else None,
+        shaped_keeping=keep if shaped_keep else None,
     )
+
+
+Pairs = TypeVar("Pairs", Hits, Borders)
+
+
+def _merged(one: Pairs, other: Pairs) -> Pairs:
+    """Pairs of different slots in one order."""
+    columns = [np.concatenate(pair) for pair in zip(one, other, strict=True)]
+    order = np.lexsort((columns[1], columns[0]))
+    return type(one)(*(column[order] for column in columns))
 
 
 def active_region(query: Query | None) -> Region | None:

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from service.engine.clauses import Boxes
 from service.engine.kernels import NO_TIME, UNTOUCHED
 from service.engine.lastvalues import LastValues
 from service.engine.memory import PairMemory
-from service.index.protocol import Bounds, Hits, Points, Rows, Slots
+from service.index.protocol import Hits, Points, Rows
 from service.model import MISSING
 
 
@@ -163,10 +164,10 @@ class StreamTable:
         self._dirty.clear()
         return dirty.astype(np.int32, copy=False)
 
-    def inside(self, owners: Slots, lo: Bounds, hi: Bounds) -> Hits:
-        """All (row, owner) of living streams whose last value is in a box ``[lo[i], hi[i])`` of the owner,
-        sorted. See ``lastvalues``."""
-        return self._last_values.inside(self.point, self.living(), owners, lo, hi)
+    def inside(self, boxes: Boxes) -> Hits:
+        """All (row, owner) of living streams whose last value is inside, sorted. See ``lastvalues``."""
+        hits = self._last_values.inside(self.point, self.living(), boxes.owners, boxes.lo, boxes.hi)
+        return boxes.told(hits, self.point)
 
     def living(self) -> Rows:
         """Rows of all living streams, ascending."""
