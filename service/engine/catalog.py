@@ -228,8 +228,6 @@ class Draft:
         if query is None or query.source != source:
             return
         named = query.region.attributes.union(query.select)
-        if query.keep_region is not None:
-            named |= query.keep_region.attributes
         for name in sorted(changed & named):
             raise Refusal(
                 Reason.IN_USE,

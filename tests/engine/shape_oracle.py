@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 Position = tuple[float, float]
@@ -26,7 +27,7 @@ def on_edge(a: Position, b: Position, p: Position) -> bool:
 
 def winding(ring: list[Position], p: Position) -> int:
     turns = 0
-    for a, b in zip(ring, ring[1:], strict=False):
+    for a, b in pairwise(ring):
         if a[1] <= p[1] < b[1]:
             turns += side(a, b, p) > 0
         elif b[1] <= p[1] < a[1]:
@@ -36,7 +37,7 @@ def winding(ring: list[Position], p: Position) -> int:
 
 def in_polygon(rings: list[list[Position]], p: Position) -> bool:
     """Inside the outer ring and no hole, or on any edge."""
-    if any(on_edge(a, b, p) for ring in rings for a, b in zip(ring, ring[1:], strict=False)):
+    if any(on_edge(a, b, p) for ring in rings for a, b in pairwise(ring)):
         return True
     outer, *holes = rings
     return winding(outer, p) != 0 and not any(winding(hole, p) for hole in holes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import shapely
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from service.engine.cover import cover
+from service.engine.cover import Cell, cover
 from service.engine.shapes import Located, verified
 from service.geometry import Circle, Polygon, haversine, lies_in, normal, rectangle_lies_in
 from service.index.protocol import Hits
@@ -28,13 +29,21 @@ def found(shape: Polygon | Circle, points: list[tuple[float, float]]) -> list[bo
     return verified(hits, np.array(points, dtype=np.float64), [(Located(shape, COLUMNS),)]).tolist()
 
 
-def covered(shape: Polygon | Circle, point: tuple[float, float]) -> list[bool]:
+def covered(cells: list[Cell], point: tuple[float, float]) -> list[bool]:
     """Whether each cell that holds the point is sure."""
     return [
         cell.sure
-        for cell in cover(shape)
+        for cell in cells
         if all(lo <= at < hi for at, (lo, hi) in zip(point, cell.rectangle, strict=True))
     ]
+
+
+def check_cover(shape: Polygon | Circle, points: list[tuple[float, float]], wanted: list[bool]) -> None:
+    """Every point inside is in a cell, and whatever is in a sure one is inside."""
+    cells = cover(shape)
+    for point, inside in zip(points, wanted, strict=True):
+        around = covered(cells, point)
+        assert any(around) <= inside <= bool(around)
 
 
 def closed(ring: Ring) -> Ring:
@@ -54,9 +63,7 @@ def check(rings: list[Ring], points: list[tuple[float, float]]) -> None:
     wanted = [in_polygon(rings, point) for point in points]
     assert found(shape, points) == wanted
     assert [shape.holds(*point) for point in points] == wanted
-    for point, inside in zip(points, wanted, strict=True):
-        cells = covered(shape, point)
-        assert any(cells) <= inside <= bool(cells)
+    check_cover(shape, points, wanted)
 
 
 GRID = st.integers(0, 5).map(float)
@@ -64,7 +71,7 @@ RING = st.lists(st.tuples(GRID, GRID), min_size=3, max_size=7, unique=True).map(
 HALVES = [(x / 2, y / 2) for x in range(-1, 12) for y in range(-1, 12)]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(RING, min_size=1, max_size=2))
 def test_any_polygon_of_a_small_grid(rings: list[Ring]) -> None:
     assume(polygon(rings) is not None)
@@ -75,7 +82,7 @@ NEAR_ZERO = st.builds(lambda sign, power: sign * 10.0**power, st.sampled_from([-
 ANY = st.one_of(st.floats(-180, 180), NEAR_ZERO, st.integers(-3, 3).map(float))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.tuples(*[st.tuples(ANY, ANY)] * 3), st.lists(st.floats(0, 1), max_size=4))
 def test_points_beside_an_edge_by_one_float(
     corners: tuple[tuple[float, float], ...], parts: list[float]
@@ -83,57 +90,47 @@ def test_points_beside_an_edge_by_one_float(
     ring = closed([(x + 0.0, y + 0.0) for x, y in corners])
     assume(polygon([ring]) is not None)
     points = list(ring)
-    for (ax, ay), (bx, by) in zip(ring, ring[1:], strict=False):
+    for (ax, ay), (bx, by) in pairwise(ring):
         for part in [0.5, *parts]:
             x, y = ax + part * (bx - ax), ay + part * (by - ay)
             points += [(x, y), (math.nextafter(x, 999), y), (x, math.nextafter(y, -999))]
     check([ring], points)
 
 
-def test_where_the_library_errs_the_test_does_not() -> None:
-    """Points made to lie on edges: arithmetic with 106 bits is not enough for some of them."""
-    made = random.Random(5)
-    ours = theirs = 0
-    for _ in range(3_000):
-        ring = closed(
-            [(made.uniform(-180, 180), made.uniform(-90, 90) * 10.0 ** made.randint(-9, 0)) for _ in "abc"]
-        )
-        shape = polygon([ring])
-        if shape is None:
-            continue
-        points = [
-            (ax + part * (bx - ax), ay + part * (by - ay))
-            for (ax, ay), (bx, by) in zip(ring, ring[1:], strict=False)
-            for part in (0.25, 0.5)
+def test_a_point_on_an_edge_that_106_bits_do_not_find() -> None:
+    """GEOS 3.14 has it outside: the products of the differences have more digits than its arithmetic."""
+    ring = closed(
+        [
+            (99.82536765110888, -2.3379528840681587),
+            (-165.5224382434209, 100.00054370785821),
+            (-3.0, -43.76238067234209),
         ]
-        wanted = [in_polygon([ring], point) for point in points]
-        ours += found(shape, points) != wanted
-        theirs += shapely.intersects_xy(shape.geometry(), np.array(points)).tolist() != wanted
-    assert ours == 0
-    assert theirs > 0, "the rational arithmetic of the kernel's doubts could go"
+    )
+    point = (33.48841617747643, 23.246671263913434)
+    assert in_polygon([ring], point)
+    check([ring], [point])
 
 
 @pytest.mark.parametrize("edges", [8, 200, 3_000])
 def test_a_large_polygon_agrees_with_the_library(edges: int) -> None:
     made = random.Random(edges)
     angles = [2 * math.pi * i / edges for i in range(edges)]
-    radii = [made.uniform(2, 9) for _ in angles]
+    radii = [made.uniform(8, 9) for _ in angles]
     ring = closed([(r * math.cos(a), r * math.sin(a)) for r, a in zip(radii, angles, strict=True)])
     shape = normal("x", "y", [ring])
     points = [(made.uniform(-10, 10), made.uniform(-10, 10)) for _ in range(2_000)]
     wanted = shapely.intersects_xy(shape.geometry(), np.array(points)).tolist()
     assert found(shape, points) == wanted
-    for point, inside in zip(points, wanted, strict=True):
-        cells = covered(shape, point)
-        assert any(cells) <= inside <= bool(cells)
+    check_cover(shape, points, wanted)
     if edges > 100:
-        assert sum(any(covered(shape, point)) for point in points) > 0.2 * sum(wanted)
+        cells = cover(shape)
+        assert sum(any(covered(cells, point)) for point in points) > 0.4 * sum(wanted)
 
 
 def test_a_thin_polygon_has_a_tight_cover() -> None:
     shape = normal("x", "y", [closed([(0.0, 0.0), (100.0, 99.0), (100.0, 100.0)])])
     area = sum((x1 - x0) * (y1 - y0) for (x0, x1), (y0, y1) in (cell.rectangle for cell in cover(shape)))
-    assert area < 0.3 * 100 * 100
+    assert area < 0.4 * 100 * 100
 
 
 INVALID = {
@@ -175,18 +172,18 @@ def test_an_upright_rectangle_is_told_from_what_looks_like_one() -> None:
 LON, LAT = st.floats(-180, 180), st.floats(-90, 90)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(LON, LAT, st.floats(1.0, 2.0e7), st.lists(st.tuples(LON, LAT), max_size=10), st.floats(0, 6.3))
 def test_any_circle(
     lon: float, lat: float, radius_m: float, points: list[tuple[float, float]], bearing: float
 ) -> None:
     shape = Circle("x", "y", lon, lat, radius_m)
     points = [*points, *(destination(lon, lat, radius_m * part, bearing) for part in (0.5, 0.9999, 1.0001))]
+    check_cover(shape, points, found(shape, points))
     for point, inside in zip(points, found(shape, points), strict=True):
         assert inside == shape.holds(*point)
         larger, smaller = ({"lon": lon, "lat": lat, "radius_m": radius_m * part} for part in (1.0001, 0.9999))
         assert in_circle(smaller, point) <= inside <= in_circle(larger, point)
-        assert inside <= bool(covered(shape, point))
 
 
 def destination(lon: float, lat: float, way_m: float, bearing: float) -> tuple[float, float]:
@@ -248,7 +245,7 @@ SHAPES = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(SHAPES, SHAPES)
 def test_what_lies_in_another_is_held_by_it(inner: Polygon | Circle, outer: Polygon | Circle) -> None:
     if lies_in(inner, outer):
