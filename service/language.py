@@ -43,6 +43,8 @@ from service.where import covers, parse_where, region_json
 
 __all__ = [
     "Limits",
+    "check_collection_name",
+    "is_query_id",
     "load_json",
     "parse_duration",
     "parse_query",
@@ -67,6 +69,7 @@ MAX_INSTANT_MS = 253_402_300_799_999
 
 _QUERY_ID = re.compile(r"[A-Za-z0-9._~:-]{1,200}")
 _SOURCE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_COLLECTION_NAME = re.compile(r"[A-Za-z0-9._~-]{1,100}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _DURATION = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -232,7 +235,7 @@ def _check_fields(body: Any, fields: tuple[str, ...], *, required: Iterable[str]
 
 
 def _query_id(given: Any, wanted: str | None) -> str:
-    if not isinstance(given, str) or not _QUERY_ID.fullmatch(given) or given in (".", ".."):
+    if not isinstance(given, str) or not is_query_id(given):
         detail = "must be 1 to 200 of A-Z a-z 0-9 . _ ~ : - and neither . nor .."
         raise Refusal(Reason.BAD_ID, "id", detail)
     if wanted is not None and given != wanted:
@@ -373,6 +376,17 @@ def parse_source(name: str, body: Any) -> Source:
     )
     _check_paths_differ(source)
     return source
+
+
+def is_query_id(text: str) -> bool:
+    return _QUERY_ID.fullmatch(text) is not None and text not in (".", "..")
+
+
+def check_collection_name(name: str) -> None:
+    """Raises Refusal: bad_id."""
+    if not _COLLECTION_NAME.fullmatch(name) or name in (".", ".."):
+        detail = "must be 1 to 100 of A-Z a-z 0-9 . _ ~ - and neither . nor .."
+        raise Refusal(Reason.BAD_ID, "name", detail)
 
 
 def source_body(source: Source) -> dict[str, Any]:

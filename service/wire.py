@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from service.engine.catalog import Entry
+from service.engine.commands import Entry
 from service.engine.effects import (
     CROSS,
     ENTER,

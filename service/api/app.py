@@ -17,6 +17,7 @@ from service import __version__
 from service.api import (
     bulk,
     collection,
+    collections,
     events,
     health,
     outputs,
@@ -40,7 +41,7 @@ holds: `active_from` names the first offset of each partition that sees it.
 """
 
 #: ``bulk`` and ``collection`` come first: their paths begin like that of one query.
-_ROUTERS = (sources, bulk, collection, queries, validation, events, streams, outputs, health)
+_ROUTERS = (sources, bulk, collections, collection, queries, validation, events, streams, outputs, health)
 
 
 def create_app(runtime: Runtime, settings: Settings, metrics: Metrics) -> FastAPI:

@@ -153,6 +153,29 @@ class BulkSummary(Shape):
     failures: list[LineFailure]
 
 
+class CollectionView(Shape):
+    """A set of queries that is replaced as one."""
+
+    name: str
+    source: str
+    kind: Literal["geojson", "csv", "parquet"] = Field(description="of the file that it was made from")
+    members: int
+    at: int | None = Field(description="when it was last put, ms since 1970")
+    etag: str = Field(description="the version, of members too; If-Match takes it")
+
+
+class CollectionList(Shape):
+    collections: list[CollectionView]
+
+
+class ChangedCollection(CollectionView):
+    created: int
+    replaced: int
+    unchanged: int
+    deleted: int
+    active_from: ActiveFrom | None = Field(description="null where nothing changed")
+
+
 class Members(Shape):
     query: str
     streams: list[str] = Field(description="ids of the streams inside, sorted")
