@@ -96,12 +96,17 @@ class Polygon:
         """Whether a point is inside, by rational arithmetic. O(vertices)."""
         return inside_exactly([edge for ring in self.positions() for edge in pairwise(ring)], x, y)
 
+    def area(self) -> float:
+        """In the units of the attributes, nearly."""
+        rings = ((a[0] * b[1] - b[0] * a[1] for a, b in pairwise(ring)) for ring in self.positions())
+        outer, *holes = (abs(sum(ring)) / 2 for ring in rings)
+        return outer - sum(holes)
+
     def geometry(self) -> Any:
         """The same for the library."""
         import shapely
 
-        outer, *holes = self.positions()
-        return shapely.Polygon(outer, holes)
+        return shapely.polygons(*_linear(self.positions()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,15 +214,23 @@ def normal(x: str, y: str, rings: Sequence[Ring]) -> Polygon:
 
     if any(abs(number) > _LARGEST for ring in rings for position in ring for number in position):
         raise ValueError(f"has a coordinate beyond {_LARGEST:g}")
-    polygon = shapely.Polygon(rings[0], rings[1:])
+    polygon = shapely.polygons(*_linear(rings))
     if not shapely.is_valid(polygon):
         raise ValueError(f"is no valid polygon: {shapely.is_valid_reason(polygon)}")
     polygon = shapely.normalize(polygon)
-    return Polygon(x, y, tuple(_packed(ring.coords) for ring in (polygon.exterior, *polygon.interiors)))
+    holes = shapely.get_num_interior_rings(polygon)
+    found = [shapely.get_exterior_ring(polygon)]
+    found += [shapely.get_interior_ring(polygon, hole) for hole in range(holes)]
+    # The sum makes zeros of negative ones.
+    return Polygon(x, y, tuple((shapely.get_coordinates(ring) + 0.0).tobytes() for ring in found))
 
 
-def _packed(ring: Ring) -> bytes:
-    return array("d", [number + 0.0 for x, y in ring for number in (x, y)]).tobytes()
+def _linear(rings: Sequence[Ring]) -> tuple[Any, list[Any] | None]:
+    """The outer ring and the holes for the library."""
+    import shapely
+
+    outer, *holes = (shapely.linearrings(ring) for ring in rings)
+    return outer, holes or None
 
 
 def _positions(ring: bytes) -> list[Position]:

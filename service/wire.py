@@ -273,8 +273,8 @@ def _original(value: bytes, max_bytes: int) -> dict[str, Any]:
 
 def command_message(entry: Entry, *, at_ms: int) -> Message:
     """An entry as it goes into the command log; ``at`` is when, for the history."""
-    body = json.dumps({**entry.body, "at": at_ms}, ensure_ascii=False, separators=(",", ":"))
-    return Message(entry.key.encode(), body.encode())
+    value = _to_json({**entry.body, "at": at_ms})
+    return Message(entry.key.encode(), value)
 
 
 def command_body(value: bytes | None) -> Any:

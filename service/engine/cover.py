@@ -35,13 +35,12 @@ def cover(shape: Shape) -> list[Cell]:
     frame = [Cell(rectangle, False) for rectangle in shape.frame()]
     if not isinstance(shape, Polygon):
         return frame
+    edges = sum(len(ring) // 16 - 1 for ring in shape.rings)
+    if edges <= _FEW_EDGES and shape.area() >= _FULL * _area(frame[0].rectangle):
+        return frame
     import shapely
 
     geometry = shape.geometry()
-    (x0, x1), (y0, y1) = frame[0].rectangle
-    edges = sum(len(ring) // 16 - 1 for ring in shape.rings)
-    if edges <= _FEW_EDGES and geometry.area >= _FULL * (x1 - x0) * (y1 - y0):
-        return frame
     shapely.prepare(geometry)
     return _cut(geometry, frame[0].rectangle)
 

@@ -69,6 +69,7 @@ class QuerySet:
         self.projections: list[tuple[str, ...]] = []
         self._free: list[int] = []
         self._given_up: list[int] = []
+        self._clauses: dict[int, tuple[Region, list[Clause]]] = {}
 
     def boxes(self, region: Region) -> tuple[Bounds, Bounds]:
         """A region without shapes as boxes over the source's attributes, ``float64[n, d]`` twice; free:
@@ -77,7 +78,15 @@ class QuerySet:
         return self._bounds(region.conjuncts)
 
     def clauses(self, region: Region) -> list[Clause]:
-        """Any region as clauses, each with at least one box."""
+        """Any region as clauses, each with at least one box. Those of a region that changes are asked for
+        several times, and are made once until ``recycle``."""
+        _, made = self._clauses.get(id(region), (region, None))
+        if made is None:
+            made = self._made_clauses(region)
+            self._clauses[id(region)] = region, made
+        return made
+
+    def _made_clauses(self, region: Region) -> list[Clause]:
         columns = {name: column for column, name in enumerate(self.attributes)}
         boxes: defaultdict[tuple[Shape, ...], list[Conjunct]] = defaultdict(list)
         for conjunct in region.conjuncts:
@@ -156,6 +165,7 @@ class QuerySet:
         for slot in self._given_up:
             self.names[slot] = ""
             self.rules.forget(slot)
+        self._clauses.clear()
         self._free.extend(reversed(self._given_up))
         self._given_up.clear()
 
@@ -166,6 +176,7 @@ class QuerySet:
         self.dictionaries = dictionaries
         self.attributes = tuple(source.attributes)
         if grown:
+            self._clauses.clear()
             self._new_indexes()
             self._move([(slot, _NOWHERE, _places(query)) for slot, query in enumerate(self.queries)])
 
