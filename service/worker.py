@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 
 from service import wire
 from service.decode import Decoder
-from service.engine.catalog import Prepared
-from service.engine.commands import Command, Outcome, Registered
+from service.engine.commands import Command, Outcome, Prepared, Registered
 from service.engine.effects import CommandEffects, EventEffects, Task, with_refused
 from service.engine.engine import Engine, Held
 from service.engine.queryset import QuerySet

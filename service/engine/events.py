@@ -71,7 +71,7 @@ def apply_events(
     )  # fmt: skip
     if n:
         table.oldest_seen = min(table.oldest_seen, int(clock[0]))
-    hits = queries.matching.stab(points[:used])
+    hits = queries.hits(points[:used])
     walked = Walked(rows, clock, points[:used], verdict, before, first, silent)
     changed = changed_pairs(table, queries, walked, hits)
     aggregates = table.aggregates.follow(moves_of(table, walked, changed), int(clock[-1])) if n else []
