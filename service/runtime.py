@@ -21,11 +21,12 @@ from service.engine.commands import Command, Outcome
 from service.engine.engine import Engine, EngineLimits
 from service.indexing import index_factory, read_overrides
 from service.language import Limits
+from service.live import Hub
 from service.log.port import Log, LogFenced, LogUnavailable, Message, Output, Record
 from service.metrics import Metrics
 from service.model import Reason, Refusal
 from service.settings import Settings
-from service.worker import CommandRequest, Delivery, Worker
+from service.worker import CommandRequest, Delivery, Listener, Worker
 
 logger = logging.getLogger("rangewatch")
 
@@ -72,7 +73,13 @@ class _Question(NamedTuple):
     failed: Callable[[BaseException], None]
 
 
-def make_worker(log: Log, settings: Settings, metrics: Metrics, clock: Callable[[], int]) -> Worker:
+def make_worker(
+    log: Log,
+    settings: Settings,
+    metrics: Metrics,
+    clock: Callable[[], int],
+    listener: Listener | None = None,
+) -> Worker:
     """A worker as the settings have it; ``clock`` is the wall time, ms since 1970."""
     limits = Limits(disjuncts=settings.max_disjuncts)
     engine_limits = EngineLimits(
@@ -86,6 +93,7 @@ def make_worker(log: Log, settings: Settings, metrics: Metrics, clock: Callable[
         clock=clock,
         max_message_bytes=settings.max_message_bytes,
         max_batch_events=settings.max_batch_events,
+        listener=listener,
     )
 
 
@@ -102,7 +110,8 @@ class Runtime:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
         self.failure: BaseException | None = None
-        self._worker = make_worker(log, settings, metrics, clock)
+        self.hub = Hub(max_feeds=settings.max_live_clients, max_records=settings.max_live_records)
+        self._worker = make_worker(log, settings, metrics, clock, self.hub)
 
     def start(self) -> None:
         """Starts the worker and returns at once; ``ready`` says when it has caught up."""
@@ -197,6 +206,12 @@ class Runtime:
 
         self._put(_Question(answer, lambda error: _fail(future, error)))
         return future
+
+    def picture(self, question: Callable[[Engine], T]) -> Future[tuple[int, T]]:
+        """As ``ask``, with the number of the first commit that the answer does not have (``live``)."""
+        return self.ask(
+            lambda engine: (self.hub.mark(uncommitted=self._worker.uncommitted), question(engine))
+        )
 
     def history(self, start: int, limit: int) -> Future[tuple[list[tuple[int, Any]], int]]:
         """A stretch of the command log; see ``worker.Worker.history``. It is read between two steps, so

@@ -70,6 +70,15 @@ class Settings(BaseSettings):
     max_streams: Count = Field(10_000_000, description="living streams of a partition; new ones are refused")
     max_queries: Count = Field(1_000_000, description="registered queries; more are refused")
     max_disjuncts: Count = Field(1_000, description="boxes that one query may come to")
+    max_live_clients: Count = Field(1_000, description="clients of /v1/live at once; then 503")
+    max_live_records: Count = Field(
+        100_000,
+        description="records, whatever they are about, that may wait for a client of /v1/live; past it the"
+        " client is cut",
+    )
+    max_live_snapshot: Count = Field(
+        100_000, description="streams that a client of /v1/live may begin with, if it names no query"
+    )
     trace_events: int = Field(
         4_096,
         ge=0,

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from service import wire
 from service.decode import Decoder
@@ -113,6 +113,16 @@ class _OpenCommand(NamedTuple):
     prepared: Prepared
 
 
+class Listener(Protocol):
+    """Who is told what the worker does. It must not make it wait."""
+
+    def committed(self, outputs: Sequence[Output]) -> None:
+        """A commit has been made."""
+
+    def moved(self) -> None:
+        """Partitions have gone to another worker, or this one begins afresh."""
+
+
 class Worker:
     """See the module. ``make_engine`` gives a fresh engine: one for the catalog, one for each catching up."""
 
@@ -125,8 +135,10 @@ class Worker:
         clock: Callable[[], int],
         max_message_bytes: int,
         max_batch_events: int,
+        listener: Listener | None = None,
     ) -> None:
         self._log = log
+        self._listener = listener
         self._rebuilds = Rebuilds()
         self._make_engine = make_engine
         self._metrics = metrics
@@ -155,6 +167,7 @@ class Worker:
         """Opens the log and replays the command log; the partitions come with the first steps."""
         self.abandon(LogFenced("the worker starts afresh; ask again"))
         self._forget()
+        self._tell_moved()
         self._log.open()
         self._replay(self.engine, self._log.end_of_commands())
         self._next_command = self.engine.catalog.offset
@@ -220,6 +233,8 @@ class Worker:
 
     def _part_with(self, tasks: Iterable[Task]) -> None:
         """The group has settled: these partitions are another worker's now."""
+        if self._held:
+            self._tell_moved()
         self._held.clear()
         for task in list(tasks):
             for delivery in self._deliveries.pop(task).values():
@@ -244,6 +259,8 @@ class Worker:
         if position is not None and position.command < offset:
             self._make_up(task, position, offset)
         records = self._log.restore(partition) if position is not None else ()
+        if position is not None:
+            self._tell_moved()  # its streams are new to whoever listens
         self.engine.assign(task, ((record.key, record.value or b"") for record in records))
         self._begin(task, self._log.start(partition, position.event if position else None))
 
@@ -509,10 +526,16 @@ class Worker:
             started = perf_counter()
             self._log.commit(step.commit)
             self._metrics.commit(perf_counter() - started)
+            if self._listener is not None:
+                self._listener.committed(step.commit.outputs)
         for count in step.count:
             count()
         for answered in step.answered:
             answered.done(answered)  # type: ignore[arg-type]
+
+    def _tell_moved(self) -> None:
+        if self._listener is not None:
+            self._listener.moved()
 
     def _commit_of(self, step: _Step) -> Commit:
         command = self.engine.catalog.offset

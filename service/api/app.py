@@ -22,6 +22,7 @@ from service.api import (
     explain,
     health,
     history,
+    live,
     outputs,
     overview,
     problems,
@@ -48,7 +49,7 @@ holds: `active_from` names the first offset of each partition that sees it.
 #: answers about a stream come before the stream, whose id may hold a slash.
 _ROUTERS = (
     *(sources, bulk, collections, collection, overview, queries, validation, explain),
-    *(events, stream_answers, streams, outputs, history, health),
+    *(events, stream_answers, streams, outputs, live, history, health),
 )
 
 

@@ -48,6 +48,10 @@ class Service:
     ) -> Sequence[Outcome | Refusal | None]:
         return await _result(self.runtime.command(commands, atomic=atomic, by=self.actor))
 
+    async def picture(self, question: Callable[[Engine], T]) -> tuple[int, T]:
+        """As ``ask``, with the number of the first commit that the answer does not have."""
+        return await _result(self.runtime.picture(question))
+
     async def history(self, start: int, limit: int) -> tuple[list[tuple[int, Any]], int]:
         """A stretch of the command log, and the offset to go on from."""
         return await _result(self.runtime.history(start, limit))

@@ -64,6 +64,7 @@ ANSWERS = {
     ("GET", "/v1/streams/{id}/safe-region"): {200, 404, 422, 503},
     ("GET", "/v1/streams/{id}"): {200, 404, 422, 503},
     ("DELETE", "/v1/streams/{id}"): {204, 404, 422, 503},
+    ("GET", "/v1/live"): {200, 404, 422, 503},
     ("GET", "/v1/history"): {200, 422, 503},
     ("GET", "/v1/topics/{topic}"): {200, 404, 422, 501, 503},
     ("GET", "/v1/schemas/{name}"): {200, 404},

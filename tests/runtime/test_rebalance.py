@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from service.engine.commands import PutQuery, PutSource
 from service.engine.engine import Engine
-from service.log.port import Message
+from service.log.port import Message, Output
 from service.metrics import Metrics
 from service.worker import CommandRequest, Delivery, Worker
 from tests.runtime.memory_log import Fate, MemoryLog, Store
@@ -14,8 +15,29 @@ from tests.runtime.memory_log import Fate, MemoryLog, Store
 TOPIC = "events.s"
 
 
-def _worker(log: MemoryLog) -> Worker:
-    return Worker(log, Engine, Metrics(), clock=lambda: 1000, max_message_bytes=1 << 20, max_batch_events=100)
+class Heard:
+    """A listener that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def committed(self, outputs: Sequence[Output]) -> None:
+        self.told.append(f"committed {len(outputs)}")
+
+    def moved(self) -> None:
+        self.told.append("moved")
+
+
+def _worker(log: MemoryLog, listener: Heard | None = None) -> Worker:
+    return Worker(
+        log,
+        Engine,
+        Metrics(),
+        clock=lambda: 1000,
+        max_message_bytes=1 << 20,
+        max_batch_events=100,
+        listener=listener,
+    )
 
 
 def _settle(worker: Worker) -> None:
@@ -27,8 +49,8 @@ def _fail(error: BaseException) -> None:
     raise error
 
 
-def _begun(log: MemoryLog) -> Worker:
-    worker = _worker(log)
+def _begun(log: MemoryLog, listener: Heard | None = None) -> Worker:
+    worker = _worker(log, listener)
     worker.open()
     query = {"id": "q", "source": "s", "where": "x >= 0"}
     for command in (PutSource("s", {"attributes": {"x": "number"}}), PutQuery(None, query)):
@@ -82,3 +104,24 @@ def test_partitions_that_another_worker_moved_are_restored() -> None:
     _send(store, "a", 2)
     _settle(worker)
     assert _borders(store) == [("a", 1, [], ["q"]), ("a", 2, ["q"], []), ("a", 3, [], ["q"])]
+
+
+def test_a_listener_hears_of_partitions_that_come_and_go_and_of_no_others() -> None:
+    store, heard = Store(), Heard()
+    log = MemoryLog(store)
+    worker = _begun(log, heard)
+    _send(store, "a", 1)
+    _settle(worker)
+    assert heard.told[0] == "moved", "it has begun"
+    assert [told for told in heard.told[1:] if told != "committed 0"] == ["committed 2"]
+    heard.told.clear()
+    log.rebalance()
+    _settle(worker)
+    assert "moved" not in heard.told, "its partition came back as it was"
+    log.rebalance()
+    other = _worker(MemoryLog(store))
+    other.open()
+    _send(store, "a", -1)
+    _settle(other)
+    _settle(worker)
+    assert heard.told[0] == "moved", "another had it meanwhile"
