@@ -123,6 +123,14 @@ class LogFile:
         size = self.path.stat().st_size
         if 0 < size < _MIN_FILE_BYTES:
             raise self._damaged(f"it has {size} bytes")
+        is_made = self.check_owner(connection)
+        connection.execute("PRAGMA journal_mode = WAL")
+        if not is_made:
+            mark = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
+            connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} {mark} COMMIT;")
+
+    def check_owner(self, connection: sqlite3.Connection) -> bool:
+        """Whether there is anything in the file. Raises LogUnusable where it is not ours; reads only."""
         (owner,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -133,7 +141,4 @@ class LogFile:
                 f"{self.path} was written by a newer version of this program (schema {version}, "
                 f"known is {SCHEMA_VERSION}): upgrade, or use another file"
             )
-        connection.execute("PRAGMA journal_mode = WAL")
-        if not tables:
-            mark = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
-            connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} {mark} COMMIT;")
+        return bool(tables)
