@@ -10,8 +10,8 @@ from service.cli.errors import CliError
 from service.cli.progress import copying
 
 _DESCRIPTION = """\
-Copies the file of the embedded log, as of one commit, while a service runs on it or not. The copy is a log: to
-restore it, end the service and start it on the copy (--log sqlite:COPY), or put the copy in the place of
+Copies the file of the embedded log, as of one commit, while a service runs on it or not. The copy is a log:
+to restore it, end the service and start it on the copy (--log sqlite:COPY), or put the copy in the place of
 the file, without the files beside it whose names go on with -wal and -shm."""
 
 
