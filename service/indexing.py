@@ -77,4 +77,4 @@ def _choose(source: Source, overrides: Overrides) -> Choose:
     }
     if structure != AUTO and not asked:
         return only(structure)
-    return partial(chosen, asked=asked)
+    return partial(chosen, asked=asked, otherwise=None if structure == AUTO else structure)
