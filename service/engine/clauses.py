@@ -23,7 +23,8 @@ from service.engine.cover import cover
 from service.engine.shapes import Located, verified
 from service.geometry import Shape
 from service.index.answers import difference
-from service.index.protocol import Borders, Bounds, BoxIndex, Hits, Points, Slots
+from service.index.default.mixed import DefaultIndex
+from service.index.protocol import Borders, Bounds, Hits, Points, Slots
 from service.model import Conjunct, Region, framed, shapes_of
 
 
@@ -101,7 +102,7 @@ class ShapedIndex:
     """An exact index of regions with shapes, over an index of boxes. ``stab`` and ``borders`` promise what
     those of a ``BoxIndex`` do; a border is what is inside at one end only, wherever the boxes end."""
 
-    def __init__(self, boxes: BoxIndex) -> None:
+    def __init__(self, boxes: DefaultIndex) -> None:
         self.boxes = boxes
         self._clauses_of: dict[int, list[int]] = {}
         self._owner_of = np.zeros(16, dtype=np.int32)

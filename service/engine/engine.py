@@ -37,7 +37,6 @@ from service.engine.streams import StreamTable
 from service.engine.tally import Tally
 from service.engine.trace import Trace
 from service.index.default.level import PartView
-from service.index.default.mixed import DefaultIndex
 from service.index.protocol import BoxIndex, Points, Rows
 from service.language import Limits
 from service.model import MISSING, Missing, Query, Source
@@ -148,7 +147,7 @@ class Engine:
 
     def indexes(self) -> list[BoxIndex]:
         """The indexes of all sources, for whoever tends them."""
-        return [index for queries in self.sets.values() for index in queries.indexes]
+        return [index for queries in self.sets.values() for index in queries.indexes.values()]
 
     def queries_of(self, task: Task) -> QuerySet:
         return self.sets[self.source_of_topic[task.topic]]
@@ -246,11 +245,8 @@ class Engine:
     # ---- answers
 
     def index_views(self, source: str) -> dict[str, list[PartView]]:
-        """What the indexes of a source are made of: of the queries that match, of the others, and of those
-        with shapes."""
-        queries = self.sets[source]
-        indexes = {"matching": queries.matching, "quiet": queries.quiet, "shaped": queries.shaped.boxes}
-        return {name: one.views() for name, one in indexes.items() if isinstance(one, DefaultIndex)}
+        """What each index of a source is made of."""
+        return {name: index.views() for name, index in self.sets[source].indexes.items()}
 
     def parts_holding(self, query: Query) -> list[tuple[PartView, int]]:
         """The parts of its index that the boxes of a registered query lie in, and how many; none of a

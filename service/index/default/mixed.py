@@ -302,6 +302,7 @@ class DefaultIndex:
         crossed)."""
         require_one_shape(before, after)
         before, after = _whole(as_points(before, self.dims)), _whole(as_points(after, self.dims))
+        self._follows_moves = True
         version, delta, _, levels, *_ = self._snapshot
         pairs: set[tuple[int, int]] = set()
         for level in levels:
