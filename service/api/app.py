@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from service import __version__
 from service.api import (
+    access,
     bulk,
     collection,
     events,
@@ -52,7 +53,7 @@ _ROUTERS = (
 
 
 def create_app(runtime: Runtime, settings: Settings, metrics: Metrics) -> FastAPI:
-    """The application. It neither starts nor stops the runtime."""
+    """The application. It neither starts nor stops the runtime. Raises KeysError."""
     app = FastAPI(
         title="Rangewatch",
         version=__version__,
@@ -60,11 +61,13 @@ def create_app(runtime: Runtime, settings: Settings, metrics: Metrics) -> FastAP
         description=_DESCRIPTION,
         redirect_slashes=False,
         redoc_url=None,
+        dependencies=[Depends(access.Guard(settings, metrics))],
     )
     attach(app, Service(runtime, settings, metrics))
     problems.install(app)
     for module in _ROUTERS:
         app.include_router(module.router)
+    access.check_roles(app)
     _document(app)
     return app
 
@@ -83,6 +86,7 @@ def _document(app: FastAPI) -> None:
             )
             _replace_errors(made)
             _restore_examples(made)
+            access.document_roles(made)
             app.openapi_schema = made
         return app.openapi_schema
 

@@ -278,9 +278,10 @@ class Draft:
             )
         if before is None and not self._quarantined(query.id):
             if len(self._catalog.queries) + self._growth >= self._catalog.max_queries:
-                raise Refusal(
-                    Reason.LIMIT, "id", f"there are {self._catalog.max_queries} queries, the most allowed"
+                detail = (
+                    f"there are {self._catalog.max_queries} queries, all that max_queries allows; delete some"
                 )
+                raise Refusal(Reason.QUOTA, "id", detail)
             self._growth += 1
         self._queries[query.id] = query
         if before is not None and query_body(before) == query_body(query):
