@@ -56,7 +56,10 @@ def connected(url: str, *, timeout_s: float = 60.0) -> Iterator[httpx.Client]:
         timeout = httpx.Timeout(timeout_s, connect=5.0)
         with httpx.Client(base_url=url, timeout=timeout, headers=key_headers()) as client:
             yield client
-    except httpx.ConnectError:
+    except httpx.ConnectError as error:
+        if "[SSL" in str(error):
+            text = f"no TLS with {url} ({error}); SSL_CERT_FILE names the certificates to trust"
+            raise CliError(text, UNREACHABLE) from None
         text = f'nothing answers at {url}; start the service with "rangewatch serve" or give another --url'
         raise CliError(text, UNREACHABLE) from None
     except (httpx.InvalidURL, httpx.UnsupportedProtocol):
