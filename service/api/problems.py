@@ -42,6 +42,7 @@ _REASON_OF_STATUS: Mapping[int, str] = {
     400: "bad_request",
     404: "not_found",
     405: "method_not_allowed",
+    415: "unsupported_media_type",
     501: "not_supported",
     503: "unavailable",
 }
@@ -190,6 +191,7 @@ _EXAMPLES: Mapping[int, tuple[str, str, str]] = {
     409: ("exists", "id", "query 'harbour-7-fast' exists; use PUT to replace it"),
     412: ("changed", "If-Match", "query 'harbour-7-fast' is at version 12; read it again and repeat"),
     413: ("too_large", "", "the body is longer than the 33554432 bytes of max_request_bytes"),
+    415: ("unsupported_media_type", "Content-Type", "must be application/geo+json or text/csv"),
     422: ("unknown_attribute", "where", "source 'ais' has no attribute 'speed'"),
     429: ("quota", "", "more than 50 requests a second, which is max_requests_per_s; try again in 0.02 s"),
     500: ("internal", "", "the service failed on this request; its log says why"),
