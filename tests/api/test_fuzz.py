@@ -27,7 +27,7 @@ from service.keys import Role
 from tests.api.harness import Running, running
 from tests.api.test_access import add_key
 
-EXAMPLES = int(__import__("os").environ.get("FUZZ", "25"))
+EXAMPLES = settings().max_examples // 5
 KNOWN = {"name": "ais", "id": "harbour-7-fast", "topic": "borders"}
 CHECKS = [
     schemathesis.checks.not_a_server_error,

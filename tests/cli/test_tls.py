@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -13,7 +15,8 @@ from service.settings import Settings
 from service.tls import Certificate, kafka_context
 from tests.api.harness import eventually
 from tests.certificates import Authority
-from tests.cli.conftest import serving
+from tests.cli.conftest import Served, environment, serving
+from tests.deploy.stack import Instruction, dockerfile
 
 
 def trusting(authority: Authority) -> ssl.SSLContext:
@@ -38,6 +41,26 @@ def test_clients_with_a_certificate_speak_tls_and_nobody_else(tmp_path: Path) ->
         with pytest.raises(httpx.TransportError):
             httpx.get(served.url.replace("https", "http") + "/healthz")
         assert "the-password-of-the-key" not in served.log.read_text()
+
+
+def test_the_health_check_of_the_image_speaks_tls_where_the_service_does(tmp_path: Path) -> None:
+    (check,) = (one for one in dockerfile() if one.name == "HEALTHCHECK")
+    _, _, code = Instruction("", "CMD", [], check.rest.removeprefix("CMD ")).words
+    authority = Authority(tmp_path)
+    server = authority.sign("server")
+
+    def is_healthy(served: Served, **variables: str) -> bool:
+        given = environment(RANGEWATCH_PORT=served.url.rpartition(":")[2], **variables)
+        command = [sys.executable, "-c", code]
+        return subprocess.run(command, env=given, capture_output=True, check=False).returncode == 0
+
+    by_tls = {"RANGEWATCH_TLS_CERT": str(server.cert), "RANGEWATCH_TLS_KEY": str(server.key)}
+    with serving(tmp_path, tls=trusting(authority), **by_tls) as served:
+        assert is_healthy(served, **by_tls)
+        assert not is_healthy(served)
+        served.process.kill()
+        served.process.wait()
+        assert not is_healthy(served, **by_tls)
 
 
 def test_what_is_older_than_tls_1_2_is_not_spoken(tmp_path: Path) -> None:
