@@ -103,6 +103,7 @@ def _serve(settings: Settings) -> int:
         log_config=None,
         access_log=False,
         server_header=False,
+        headers=[("X-Content-Type-Options", "nosniff")],
         lifespan="off",
         timeout_graceful_shutdown=max(1, round(settings.stop_timeout_s)),
     )

@@ -34,7 +34,10 @@ def test_clients_with_a_certificate_speak_tls_and_nobody_else(tmp_path: Path) ->
     with serving(tmp_path, *flags, "--tls-client-ca", authority.cert, tls=trust) as served:
         assert served.url.startswith("https://127.0.0.1:")
         with httpx.Client(base_url=served.url, verify=trust) as good:
-            assert good.get("/v1/sources").json() == {"sources": []}
+            answer = good.get("/v1/sources")
+            assert answer.json() == {"sources": []}
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert "server" not in answer.headers
         for other in (trusting(authority), trusting(Authority(tmp_path, "stranger"))):
             with pytest.raises(httpx.TransportError), httpx.Client(verify=other) as stranger:
                 stranger.get(f"{served.url}/v1/sources")
