@@ -109,6 +109,10 @@ class Metrics:
             ["reason"],
             registry=registry,
         )
+        for reason in ("unauthenticated", "forbidden", "quota"):
+            self._refused_requests.labels(
+                reason
+            )  # at 0 from the start: an alert needs something to rise from
         self._queries = Gauge(
             "rangewatch_queries", "Registered queries, by state.", ["source", "state"], registry=registry
         )
