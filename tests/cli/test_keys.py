@@ -129,6 +129,7 @@ def test_every_command_takes_its_key_from_the_environment(run: Run, guarded: Gua
         ("tail", "borders", "--once", "--after", "0"),
         ("queries", "export", tmp_path / "exported.ndjson"),
         ("history", "q"),
+        ("collections", "list"),
     )
     in_file = tmp_path / "key"
     in_file.write_text(guarded.admin + "\n")
