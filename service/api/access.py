@@ -18,17 +18,19 @@ from __future__ import annotations
 import ipaddress
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
 
 from service.api.bodies import discard
 from service.api.problems import ProblemError, documented
 from service.keys import DEFAULT_TENANT, KeyRefused, KeyRing, Principal, Role
+from service.log.topics import DEAD_LETTER
 from service.metrics import Metrics
 from service.rates import Rates
 from service.settings import Settings
@@ -36,8 +38,7 @@ from service.settings import Settings
 _METRICS = ("GET", "/metrics")
 
 #: What each operation needs. None: nothing, not even a key. Sources are shared by all and name topics of the
-#: cluster, so they are an administrator's. Dead letters hold events of everybody: ``api.outputs`` asks for an
-#: administrator there.
+#: cluster, so they are an administrator's. So is the one topic with events of everybody, the dead letters.
 ROLES: Mapping[tuple[str, str], Role | None] = {
     ("GET", "/healthz"): None,
     ("GET", "/readyz"): None,
@@ -88,8 +89,7 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def require(principal: Principal, role: Role, what: str) -> None:
-    """Raises ProblemError (403) where the role does not reach; ``what`` is what was asked for."""
+def _require(principal: Principal, role: Role, what: str) -> None:
     if not principal.role.covers(role):
         raise ProblemError(
             403,
@@ -126,13 +126,15 @@ class Guard:
 
     async def __call__(self, request: Request) -> None:
         """Raises ProblemError: 401, 403, 429."""
-        route = request.scope["route"]
-        needed = self._roles[request.method, route.path_format]
+        path = request.scope["route"].path_format
+        needed, what = self._roles[request.method, path], f"{request.method} {path}"
+        if request.path_params.get("topic") == DEAD_LETTER:
+            needed, what = Role.ADMIN, f"the topic {DEAD_LETTER}"
         if needed is None:
             return
         try:
             request.state.principal = principal = self._principal(request)
-            require(principal, needed, f"{request.method} {route.path_format}")
+            _require(principal, needed, what)
             self._take_turn(principal)
         except ProblemError as refused:
             self._metrics.request_refused(refused.reason)
@@ -200,16 +202,13 @@ def _name(host: str) -> str:
     return bare if colon and port.isdecimal() else host
 
 
-def operations(app: FastAPI) -> list[tuple[str, str]]:
-    """(method, path) of all operations of an application."""
-    routes = (route for route in app.routes if isinstance(route, APIRoute))
-    return [(method, route.path_format) for route in routes for method in sorted(route.methods or ())]
-
-
-def check_roles(app: FastAPI) -> None:
-    """Raises ValueError for an operation that ``ROLES`` does not name."""
-    if missing := set(operations(app)) - ROLES.keys():
-        raise ValueError(f"api.access names no role for {sorted(missing)}")
+def check_roles(routes: Iterable[BaseRoute]) -> None:
+    """Raises ValueError for a route of which ``ROLES`` does not name every operation."""
+    for route in routes:
+        assert isinstance(route, APIRoute)
+        for method in route.methods or ():
+            if (method, route.path_format) not in ROLES:
+                raise ValueError(f"api.access names no role for {method} {route.path_format}")
 
 
 def document_roles(document: dict[str, Any]) -> None:

@@ -55,6 +55,7 @@ _ROUTERS = (
 
 def create_app(runtime: Runtime, settings: Settings, metrics: Metrics) -> FastAPI:
     """The application. It neither starts nor stops the runtime. Raises KeysError."""
+    access.check_roles(route for module in _ROUTERS for route in module.router.routes)
     app = FastAPI(
         title="Rangewatch",
         version=__version__,
@@ -68,7 +69,6 @@ def create_app(runtime: Runtime, settings: Settings, metrics: Metrics) -> FastAP
     problems.install(app)
     for module in _ROUTERS:
         app.include_router(module.router)
-    access.check_roles(app)
     _document(app)
     return app
 

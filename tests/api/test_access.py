@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,9 +10,8 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
-from service.api.access import ROLES, check_roles, is_loopback
+from service.api.access import ROLES, is_loopback
 from service.api.app import create_app
 from service.keys import KeysError, Role, edit, new_key, with_key, without_key
 from service.log.topics import OUTPUTS
@@ -67,11 +67,13 @@ def test_every_operation_has_a_role(guarded: Guarded) -> None:
     assert documented(guarded.service) == ROLES.keys()
 
 
-def test_a_route_without_a_role_keeps_the_application_from_being_made() -> None:
-    app = FastAPI()
-    app.add_api_route("/v1/new", lambda: None, methods=["GET"])
-    with pytest.raises(ValueError, match="/v1/new"):
-        check_roles(app)
+@pytest.mark.parametrize("operation", sorted(ROLES))
+def test_a_route_without_a_role_keeps_the_application_from_being_made(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch, operation: tuple[str, str]
+) -> None:
+    monkeypatch.delitem(ROLES, operation)
+    with pytest.raises(ValueError, match=re.escape(" ".join(operation))):
+        create_app(guarded.service.runtime, guarded.service.settings, Metrics())
 
 
 @pytest.mark.parametrize(("method", "path"), sorted(ROLES))
