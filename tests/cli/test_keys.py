@@ -13,7 +13,9 @@ import httpx
 import pytest
 
 from service.__main__ import main
+from service.cli.client import connected, send
 from service.keys import Role, edit, new_key, read_keys, with_key
+from tests.api.harness import eventually, running
 from tests.cli.conftest import Served, rangewatch, serving
 
 KEY = re.compile(r"rw_[0-9a-f]{12}_[0-9a-f]{64}")
@@ -152,6 +154,17 @@ def test_a_key_that_does_not_reach_says_what_is_lacking(run: Run, guarded: Guard
     refused = run("tail", "dead_letter", "--once", **given)
     assert refused.returncode == 1
     assert "needs the role admin; rita has read" in refused.stderr
+
+
+def test_a_command_that_asks_too_often_waits_as_it_is_told(tmp_path: Path) -> None:
+    limits = {"max_requests_per_s": 2, "max_requests_burst": 1, "open_metrics": True}
+    with running(tmp_path, **limits) as service, connected(service.url) as client:
+
+        def has_waited() -> bool:
+            assert send(client, "GET", "/v1/queries").status_code == 200
+            return 'requests_refused_total{reason="quota"} 0.0' not in service.plain.get("/metrics").text
+
+        eventually(has_waited, "a request that was refused and came again")
 
 
 @pytest.mark.parametrize("junk", ["two words", "ключ", "a\tb"])
