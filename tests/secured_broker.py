@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from kafka import KafkaAdminClient
+from kafka.admin import ScramMechanism, UserScramCredentialUpsertion
 
 from deploy.kafka.broker import HOST, free_ports, start
 from tests.certificates import Authority, Signed
@@ -80,14 +82,28 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         f"{listener}.ssl.truststore.type": "PEM",
         f"{listener}.ssl.truststore.location": authority.cert,
         f"{listener}.ssl.client.auth": "required",
-        f"{listener}.sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+        f"{listener}.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
         f"{listener}.plain.sasl.jaas.config": f"{_JAAS}.plain.PlainLoginModule required"
         f' user_{USER}="{PASSWORD}";',
         f"{listener}.oauthbearer.sasl.jaas.config": f"{_JAAS}.oauthbearer.OAuthBearerLoginModule required"
         ' unsecuredLoginStringClaim_sub="broker";',
     }
+    for mechanism in ("256", "512"):
+        settings[f"{listener}.scram-sha-{mechanism}.sasl.jaas.config"] = (
+            f"{_JAAS}.scram.ScramLoginModule required;"
+        )
     node = start(port, controller_port, folder / "node", settings)
     try:
+        _know(node.address)
         yield Secured(f"{HOST}:{secure_port}", authority, client, folder)
     finally:
         node.stop()
+
+
+def _know(address: str) -> None:
+    """Tells the broker the user's password for SCRAM, which it keeps in the cluster's own log."""
+    admin = KafkaAdminClient(bootstrap_servers=address)
+    for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+        told = admin.alter_user_scram_credentials([UserScramCredentialUpsertion(USER, mechanism, PASSWORD)])
+        assert told == {USER: None}
+    admin.close()

@@ -123,7 +123,7 @@ def opened(secured: Secured, timeout_s: float = 20.0, **others: Any) -> KafkaLog
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
 def test_a_worker_that_shows_who_it_is_is_let_in(secured: Secured, mechanism: str) -> None:
     others = {"kafka_sasl_mechanism": mechanism, "kafka_sasl_oauth_token_file": secured.token()}
     log = opened(secured, **others)
