@@ -9,7 +9,20 @@ from collections.abc import Sequence
 
 from service import __version__
 from service.allocator import give_back_large_blocks
-from service.cli import backup, bench, collections, errors, history, match, queries, replay, serve, tail, test
+from service.cli import (
+    backup,
+    bench,
+    collections,
+    errors,
+    history,
+    keys,
+    match,
+    queries,
+    replay,
+    serve,
+    tail,
+    test,
+)
 
 _EPILOG = """\
 examples:
@@ -35,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--version", action="version", version=f"rangewatch {__version__}")
     commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (serve, replay, queries, collections, history, tail, match, test, backup, bench):
+    for module in (serve, keys, replay, queries, collections, history, tail, match, test, backup, bench):
         module.add(commands)
     return made
 

@@ -103,6 +103,16 @@ class Metrics:
         self._commits = Counter(
             "rangewatch_commits", "Commits of outputs, state and position.", registry=registry
         )
+        self._refused_requests = Counter(
+            "rangewatch_requests_refused",
+            "Requests that were not let in, by reason class.",
+            ["reason"],
+            registry=registry,
+        )
+        for reason in ("unauthenticated", "forbidden", "quota"):
+            self._refused_requests.labels(
+                reason
+            )  # at 0 from the start: an alert needs something to rise from
         self._queries = Gauge(
             "rangewatch_queries", "Registered queries, by state.", ["source", "state"], registry=registry
         )
@@ -183,6 +193,10 @@ class Metrics:
     def command(self, kind: str, result: str) -> None:
         """Counts one request: ``kind`` as ``PutQuery``, shown as ``put_query``; ``result`` as ``refused``."""
         self._commands.labels(_CAPITAL.sub(r"_\1", kind).lower(), result).inc()
+
+    def request_refused(self, reason: str) -> None:
+        """Counts one request that was not let in: ``unauthenticated``, ``forbidden`` or ``quota``."""
+        self._refused_requests.labels(reason).inc()
 
     def commit(self, seconds: float) -> None:
         self._commits.inc()

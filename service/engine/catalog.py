@@ -10,6 +10,7 @@ Pure. Borders that a change causes are the engine's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
@@ -88,11 +89,12 @@ class Catalog:
     def apply(
         self, offset: int, body: Any, judged: Query | Source | None = None
     ) -> QueryChange | SourceChange | None:
-        """Takes one entry of the command log. None where it changes nothing (a second delete, quarantine).
+        """Takes one entry of the command log. None where it changes nothing (a second delete, quarantine, an
+        entry that this program has not written).
 
         ``judged`` is what a draft made the entry from: of a query, it is taken as it is, not read again."""
         self.offset = offset + 1
-        op = body.get("op") if isinstance(body, dict) else None
+        op = _op(body)
         if op == "source":
             return self._apply_source(offset, body)
         if op == "query":
@@ -103,10 +105,13 @@ class Catalog:
             self.collections.apply(offset, body)
         return None
 
-    def _apply_source(self, offset: int, body: dict[str, Any]) -> SourceChange:
+    def _apply_source(self, offset: int, body: dict[str, Any]) -> SourceChange | None:
         name = body["name"]
         before = self.sources.get(name)
-        after = _in_order(before, parse_source(name, body["source"]))
+        try:
+            after = _in_order(before, parse_source(name, body["source"]))
+        except Refusal:
+            return None
         self.sources[name] = after
         self.source_versions[name] = offset
         return SourceChange(offset, before, after)
@@ -142,7 +147,28 @@ class Catalog:
         if old is None:
             return None
         del self.queries[old.query.id]
-        return QueryChange(offset, body["id"], old.query, None, body.get("reason", "deleted"))
+        reason = "expired" if body.get("reason") == "expired" else "deleted"
+        return QueryChange(offset, body["id"], old.query, None, reason)
+
+
+_FIELDS: Mapping[str, Mapping[str, type]] = {
+    "source": {"name": str, "source": dict},
+    "query": {"id": str, "query": dict},
+    "delete": {"id": str},
+    "collection": {"name": str, "source": str, "kind": str},
+}
+
+
+def _op(body: Any) -> str | None:
+    """What an entry does; None where it lacks what that takes. One that somebody else has put into the log
+    must not keep the service from reading on."""
+    op = body.get("op") if isinstance(body, dict) else None
+    fields = _FIELDS.get(op) if isinstance(op, str) else None
+    if fields is None:
+        return None
+    if op == "collection" and body.get("deleted"):
+        fields = {"name": str}
+    return op if all(isinstance(body.get(name), kind) for name, kind in fields.items()) else None
 
 
 def _reason(before: Query | None, after: Query) -> str:
@@ -289,7 +315,8 @@ class Draft:
             return
         most = self._catalog.max_queries
         if len(self._catalog.queries) + self._growth >= most:
-            raise Refusal(Reason.LIMIT, "id", f"there are {most} queries, the most allowed")
+            detail = f"there are {most} queries, all that max_queries allows; delete some"
+            raise Refusal(Reason.QUOTA, "id", detail)
         self._growth += 1
 
     def _change_member(self, command: ChangeMember) -> Prepared:

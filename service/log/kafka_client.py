@@ -118,8 +118,15 @@ class Cluster:
         return 2 * self.timeout_s
 
     def open(self) -> None:
-        with translated():
-            self._admin = KafkaAdminClient(**self.options)
+        try:
+            with translated():
+                self._admin = KafkaAdminClient(**self.options)
+        except LogUnavailable as away:
+            if self.options.get("security_protocol", "PLAINTEXT") == "PLAINTEXT":
+                raise
+            # A broker ends such a connection before the library has read why.
+            hint = "; a wrong password, certificate or security protocol looks the same"
+            raise LogUnavailable(f"{away}{hint}") from away
 
     def close(self) -> None:
         if self._admin is not None:

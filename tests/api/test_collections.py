@@ -389,7 +389,7 @@ def test_a_limit_on_queries_holds_for_members(tmp_path: Path) -> None:
     with running(tmp_path, max_queries=2, max_bulk_bytes=5_000, max_message_bytes=700) as service:
         own = Own(OwnSource(service.client))
         refused = own.put(*(feature(i, square(i)) for i in range(3)))
-        assert (refused.status_code, refused.json()["reason"]) == (422, "limit")
+        assert (refused.status_code, refused.json()["reason"]) == (429, "quota")
         assert own.put(*(feature(i, square(i)) for i in range(2))).status_code == 201
         assert counts(own.put(*(feature(i, square(i)) for i in range(1, 2)))) == (0, 0, 1, 1, 1)
         large = feature("a", polygon([[[0, 0], *([9, i / 100] for i in range(60)), [0, 0]]]))

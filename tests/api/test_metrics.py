@@ -27,6 +27,7 @@ NAMES = {
     "rangewatch_crosses": "counter",
     "rangewatch_commands": "counter",
     "rangewatch_commits": "counter",
+    "rangewatch_requests_refused": "counter",
     "rangewatch_queries": "gauge",
     "rangewatch_index_boxes": "gauge",
     "rangewatch_index_bytes": "gauge",
