@@ -252,6 +252,8 @@ class Draft:
             return
         counted = query.aggregates.of if query.aggregates else ()
         named = {*query.select, *counted} | query.region.attributes
+        if query.keep_region is not None:
+            named |= query.keep_region.attributes
         for name in sorted(changed & named):
             raise Refusal(
                 Reason.IN_USE,

@@ -9,7 +9,8 @@ has the borders from the same hits. Queries without matches are asked for their 
 is crossed, however many hold the point. Two more indexes are empty unless queries ask for what they serve:
 ``keeping`` holds the ``keep`` regions, ``crossing`` the boxes of queries with ``cross``. Queries with shapes
 lie in ``shaped``, whatever they want to be told, since only a test of both ends shows a border (``clauses``);
-their ``keep`` regions, if those have shapes, in ``shaped_keeping``.
+their ``keep`` regions, if those have shapes, in ``shaped_keeping``, each together with ``where``: the library
+rounds when it says that one shape lies in another, and ``crossings`` counts on that to the last bit.
 """
 
 from __future__ import annotations
@@ -272,7 +273,7 @@ def _places(query: Query | None) -> _Places:
         keeping=None if shaped_keep else keep,
         crossing=region if Kind.CROSS in query.on else None,
         shaped=region if shaped else None,
-        shaped_keeping=keep if shaped_keep else None,
+        shaped_keeping=Region((*keep.conjuncts, *region.conjuncts)) if keep and shaped_keep else None,
     )
 
 
