@@ -145,7 +145,7 @@ def planned(
         except Refusal as refusal:
             failures.append(Failure(member.place, member.id, refusal))
             continue
-        command = _put(query, snapshot.members.get(query.id))
+        command = _put(query, known, snapshot.members.get(query.id))
         done["unchanged" if command is None else command.prepared.done] += 1
         if command is not None:
             commands.append(command)
@@ -215,13 +215,14 @@ def _query(
     return query
 
 
-def _put(query: Query, old: Registered | None) -> ChangeMember | None:
+def _put(query: Query, source: Source, old: Registered | None) -> ChangeMember | None:
     before = old.query if old else None
     body = query_body(query)
     if before is not None and query_body(before) == body:
         return None
     entry = Entry(f"query:{query.id}", {"v": 1, "op": "query", "id": query.id, "query": body})
-    return ChangeMember(query.id, before, Prepared("created" if before is None else "replaced", query, entry))
+    done: Done = "created" if before is None else "replaced"
+    return ChangeMember(query.id, before, Prepared(done, query, entry, source))
 
 
 def _deletions(snapshot: Snapshot, seen: set[str]) -> list[ChangeMember]:

@@ -27,21 +27,22 @@ from service.engine.aggregates import KEY
 from service.engine.catalog import Catalog, Draft, QueryChange, SourceChange
 from service.engine.categories import Dictionary
 from service.engine.changes import apply_changes
+from service.engine.commands import Prepared
 from service.engine.delta import MEMBER
 from service.engine.due import apply_in_time, fire, next_due
 from service.engine.effects import Batch, CommandEffects, EventEffects, Task
 from service.engine.kernels import NO_TIME
 from service.engine.queryset import IndexFactory, QuerySet, default_index, new_dictionaries
 from service.engine.state import StateLog
-from service.engine.streams import StreamTable
+from service.engine.streams import StreamTable, rearranged
 from service.engine.tally import Tally
 from service.engine.trace import Trace
 from service.index.default.level import PartView
 from service.index.protocol import BoxIndex, Points, Rows
 from service.language import Limits
-from service.model import MISSING, Missing, Query, Source
+from service.model import MISSING, Missing, Query
 
-_NONE_JUDGED: Mapping[int, Query | Source | None] = {}
+_NONE_JUDGED: Mapping[int, Prepared] = {}
 
 
 class EngineLimits(NamedTuple):
@@ -191,12 +192,12 @@ class Engine:
         self,
         entries: Sequence[tuple[int, Any]],
         now_ms: int,
-        judged: Mapping[int, Query | Source | None] = _NONE_JUDGED,
+        judged: Mapping[int, Prepared] = _NONE_JUDGED,
     ) -> list[CommandEffects]:
         """Applies entries ``(offset, body)`` of the command log, in order, to every assigned task.
 
-        Entries on different queries are taken together. ``judged`` may have what the entry at an offset was
-        made from, which saves reading it again. The effects must be written out before the next call.
+        Entries on different queries are taken together. ``judged`` may have what a draft made of the entry at
+        an offset, which saves reading it again. The effects must be written out before the next call.
         """
         for queries in self.sets.values():
             queries.recycle()
@@ -208,7 +209,8 @@ class Engine:
                 effects += self._apply_group(group, now_ms)
                 group = {}
             if isinstance(change, SourceChange):
-                self._change_source(change)
+                effects += self._apply_group({one.id: one for one in change.broken}, now_ms)
+                effects = self._change_source(change, effects)
             elif change is not None:
                 group[change.id] = change
         return effects + self._apply_group(group, now_ms)
@@ -222,12 +224,13 @@ class Engine:
                 effects += apply_changes(queries, changes, tables, now_ms)
         return effects
 
-    def _change_source(self, change: SourceChange) -> None:
+    def _change_source(self, change: SourceChange, caused: list[CommandEffects]) -> list[CommandEffects]:
+        """Returns what was caused before, whose points are written after: of the new attributes."""
         before, after = change.before, change.after
         self.source_of_topic[after.topic] = after.name
         if before is None:
             self.sets[after.name] = QuerySet(after, new_dictionaries(after), self._make_index)
-            return
+            return caused
         queries = self.sets[after.name]
         places = {attribute: place for place, attribute in enumerate(before.attributes.items())}
         kept = [places.get(attribute, -1) for attribute in after.attributes.items()]
@@ -241,6 +244,12 @@ class Engine:
                     table.carry(after.missing is Missing.CARRY)
                 if before.stale_after != after.stale_after:
                     table.memory.retime(queries.rules)
+        if before.attributes == after.attributes:
+            return caused
+        return [
+            one._replace(points=rearranged(one.points, kept)) if one.task.topic == after.topic else one
+            for one in caused
+        ]
 
     # ---- answers
 

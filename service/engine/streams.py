@@ -189,12 +189,7 @@ class StreamTable:
     def reshape(self, kept: Sequence[int]) -> None:
         """Rearranges the attributes: new column i is old column ``kept[i]``, or missing where that is -1."""
         for name in ("point", "carried"):
-            old = getattr(self, name)
-            new = np.full((len(old), len(kept)), MISSING)
-            for column, place in enumerate(kept):
-                if place >= 0:
-                    new[:, column] = old[:, place]
-            setattr(self, name, new)
+            setattr(self, name, rearranged(getattr(self, name), kept))
         self.point[~self.known] = np.nan
         self.trace.reshape(kept)
         self._last_values.forget()
@@ -236,3 +231,12 @@ def next_numbers(table: StreamTable, streams: Rows) -> NDArray[np.int64]:
     seq: NDArray[np.int64] = table.seq[streams] + occurrences(streams) + 1
     np.maximum.at(table.seq, streams, seq)
     return seq
+
+
+def rearranged(points: Points, kept: Sequence[int]) -> Points:
+    """Points of other attributes: new column i is old column ``kept[i]``, or missing where that is -1."""
+    new = np.full((len(points), len(kept)), MISSING)
+    for column, place in enumerate(kept):
+        if place >= 0:
+            new[:, column] = points[:, place]
+    return new
