@@ -17,7 +17,7 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
-from service.engine.collections import Collections
+from service.engine.collections import TAG, Collections, home
 from service.engine.commands import (
     ChangeCollection,
     ChangeMember,
@@ -140,6 +140,7 @@ class Catalog:
 
     def _apply_query(self, offset: int, body: dict[str, Any], judged: Prepared | None) -> QueryChange | None:
         id = body["id"]
+        self.collections.left(offset, id, body.get(TAG))
         old = self.queries.pop(id, None)
         self.quarantined.pop(id, None)
         before = old.query if old else None
@@ -166,6 +167,7 @@ class Catalog:
         return parse_query(body, self.sources, id=id, now_ms=None, limits=self.limits)
 
     def _apply_delete(self, offset: int, body: dict[str, Any]) -> QueryChange | None:
+        self.collections.left(offset, body["id"], body.get(TAG))
         old = self.queries.get(body["id"])
         if "expires_at" in body and (old is None or old.query.expires_at != body["expires_at"]):
             return None  # another worker was faster, and it may be another query by now
@@ -342,14 +344,20 @@ class Draft:
             )
         if before is None:
             self._make_room(query.id)
+        left = {} if home(query.id, query.tags) else self._membership(query.id)
         self._queries[query.id] = query
         if before is not None and query_body(before) == query_body(query):
             return Prepared("unchanged", query, None)
-        entry = Entry(
-            f"query:{query.id}", {"v": 1, "op": "query", "id": query.id, "query": query_body(query)}
-        )
+        body = {"v": 1, "op": "query", "id": query.id, "query": query_body(query)}
+        entry = Entry(f"query:{query.id}", {**body, **left})
         done: Done = "created" if before is None else "replaced"
         return Prepared(done, query, entry, self._sources[query.source])
+
+    def _membership(self, id: str) -> dict[str, str]:
+        """For an entry that takes a query out of a collection: which one; nothing if it is in none."""
+        drafted = self._queries.get(id)
+        name = home(id, drafted.tags) if drafted else self._catalog.collections.home_of(id)
+        return {} if name is None else {TAG: name}
 
     def _make_room(self, id: str) -> None:
         """A query is to come under an id that has none."""
@@ -386,18 +394,20 @@ class Draft:
         if before is None and not self._quarantined(command.id):
             raise _unknown(command.id)
         self._check_version(command.id, command.if_match)
+        left = self._membership(command.id)
         self._queries[command.id] = None
         self._growth -= before is not None
-        body = {"v": 1, "op": "delete", "id": command.id, "reason": "deleted"}
+        body = {"v": 1, "op": "delete", "id": command.id, "reason": "deleted", **left}
         return Prepared("deleted", before, Entry(f"query:{command.id}", body))
 
     def _expire_query(self, command: ExpireQuery) -> Prepared:
         before = self._current(command.id)
         if before is None or before.expires_at != command.expires_at:
             raise _unknown(command.id)
+        left = self._membership(command.id)
         self._queries[command.id] = None
         self._growth -= 1
-        body = {"v": 1, "op": "delete", "id": command.id, "reason": "expired"}
+        body = {"v": 1, "op": "delete", "id": command.id, "reason": "expired", **left}
         body["expires_at"] = command.expires_at
         return Prepared("deleted", before, Entry(f"query:{command.id}", body))
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from service.decode import Decoder
-from service.engine.commands import Command, Prepared, PutQuery, PutSource
+from service.engine.commands import Command, DeleteQuery, Entry, ExpireQuery, Prepared, PutQuery, PutSource
 from service.engine.effects import Task
 from service.engine.engine import Engine
 from service.log.port import Record
@@ -128,3 +128,38 @@ def test_an_attribute_that_is_new_breaks_nothing_that_was_judged_before() -> Non
     log = [begin.body, wider.body, judged.entry.body]
     assert borders(second, log, {2: judged}) == borders(first, log, {}) == [(["q"], [], "registered")]
     assert second.catalog.queries == first.catalog.queries
+
+
+def member(id: str, collection: str | None = "c", **fields: Any) -> PutQuery:
+    tags = {} if collection is None else {"collection": collection}
+    return PutQuery(id, {"source": "s", "where": "x > 0", "tags": tags, **fields})
+
+
+@pytest.mark.parametrize(
+    ("commands", "version"),
+    [
+        ([member("c:a"), DeleteQuery("c:a")], 3),
+        ([member("c:a"), PutQuery("c:a", {"source": "s", "where": "x > 1"})], 3),
+        ([member("c:a", expires_at=9), ExpireQuery("c:a", 9)], 3),
+        ([member("c:a", None), DeleteQuery("c:a")], 1),
+        ([member("c:a", "d"), DeleteQuery("c:a")], 1),
+        ([member("d:a"), DeleteQuery("d:a")], 1),
+    ],
+    ids=["deleted", "taken out", "expired", "never in", "of another name", "in another"],
+)
+def test_the_version_of_a_collection_does_not_go_back_by_compaction(
+    commands: list[Command], version: int
+) -> None:
+    engine = Engine()
+    log: list[Entry] = []
+    for command in (BROAD, member("c:b"), *commands):
+        entry = engine.draft(0).prepare(command).entry
+        assert entry is not None
+        engine.command([(len(log), entry.body)], 0)
+        log.append(entry)
+    assert engine.catalog.collections.versions["c"] == version
+    newest = {key: offset for offset, (key, _) in enumerate(log)}
+    again = Engine()
+    again.command([(at, body) for at, (key, body) in enumerate(log) if newest[key] == at], 0)
+    assert again.catalog.queries == engine.catalog.queries
+    assert again.catalog.collections.versions["c"] == version
