@@ -55,6 +55,7 @@ _CHANGED = {
     "replaced": 0,
     "unchanged": 1,
     "deleted": 0,
+    "expired": 0,
     "active_from": {"command": 16, "positions": [{"topic": "events.ais", "partition": 0, "offset": 4711}]},
 }
 _FEATURES = {
@@ -202,7 +203,7 @@ async def put_collection(
     view = await service.ask(lambda engine: _view(name, engine))
     if view is None:
         raise unknown_collection(name)
-    done = {part: made.done[part] for part in ("created", "replaced", "unchanged", "deleted")}
+    done = {part: made.done[part] for part in ("created", "replaced", "unchanged", "deleted", "expired")}
     created = any(one.done == "created" for one in outcomes[-1:])
     body = {**view, **done, "active_from": _active_from(outcomes)}
     return json_answer(body, 201 if created else 200, {"ETag": f'"{view["etag"]}"'})

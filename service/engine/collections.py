@@ -121,7 +121,8 @@ class Failure(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What makes a collection what a file says. ``commands`` are one request, all or nothing; none if it is
-    so already. ``done`` counts created, replaced, unchanged and deleted members."""
+    so already. ``done`` counts created, replaced, unchanged and deleted members, and what was left out of the
+    file as ``expired``: its time has come, so it is no member any more."""
 
     commands: list[Command]
     done: Counter[str]
@@ -154,7 +155,10 @@ def planned(
         try:
             query = _query(name, source, member, seen, snapshot, now_ms, limits)
         except Refusal as refusal:
-            failures.append(Failure(member.place, member.id, refusal))
+            if refusal.reason is Reason.PAST:  # the last that a body is asked
+                done["expired"] += 1
+            else:
+                failures.append(Failure(member.place, member.id, refusal))
             continue
         command = _put(query, known, snapshot.members.get(query.id))
         done["unchanged" if command is None else command.prepared.done] += 1

@@ -427,3 +427,16 @@ def test_the_history_tells_of_a_collection_and_of_its_members(own: Own) -> None:
     ]
     member = [entry[:2] for entry in entries(query=f"{own.name}:b")]
     assert member == [("written", "bob"), ("deleted", "cleo")]
+
+
+def test_what_has_expired_is_left_out_of_the_file(own: Own) -> None:
+    text = b"id,x.gt,expires_at\na,1,2001-01-01T00:00:00Z\nb,2,2999-01-01T00:00:00Z\nc,3,\n"
+    first = own.put_file("text/csv", text)
+    assert (counts(first), first.json()["expired"]) == ((2, 0, 0, 0, 2), 1)
+    again = own.put_file("text/csv", text)
+    assert (counts(again), again.json()["expired"]) == ((0, 0, 2, 0, 2), 1)
+    later = own.put_file("text/csv", text.replace(b"2999", b"2002"))
+    assert (counts(later), later.json()["expired"]) == ((0, 0, 1, 1, 1), 2)
+    assert own.ids() == ["c"]
+    refused = own.put_file("text/csv", b"id,x.gt,expires_at,once\na,1,2001-01-01T00:00:00Z,maybe\n")
+    assert refused.json()["reason"] == "bad_value"
