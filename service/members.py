@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -31,11 +33,12 @@ from service.shapes import CIRCLE, POLYGON
 
 GEOJSON, CSV, PARQUET = "geojson", "csv", "parquet"
 
-#: Columns of a table that are fields of the query, and whether their cells are lists of words.
-_FIELDS: Mapping[str, bool] = {
-    **dict.fromkeys(("where", "keep", "initial", "for", "cooldown", "expires_at"), False),
-    **dict.fromkeys(("on", "select"), True),
-}
+#: Columns of a table that are fields of the query.
+_FIELDS = frozenset(
+    {"where", "keep", "initial", "for", "cooldown", "expires_at", "on", "select", "aggregates"}
+)
+_WORDS = ("on", "select")
+_TIMES = ("for", "cooldown", "expires_at")
 _FLAGS = ("once", "enabled")
 _TRUTHS = {"true": True, "false": False, True: True, False: False}
 
@@ -185,7 +188,7 @@ def _parquet(raw: bytes, reading: Reading) -> Iterator[Member]:
                 for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                     number += 1
                     yield _read(f"row {number}", cells, table.body, reading)
-        except pyarrow.ArrowException as error:
+        except (pyarrow.ArrowException, ValueError) as error:  # such as a part of a microsecond
             yield Member(f"row {number + 1}", None, Refusal(Reason.SYNTAX, "", str(error)))
 
     return rows()
@@ -200,6 +203,7 @@ class _Table:
 
     def __init__(self, columns: Sequence[str], reading: Reading) -> None:
         self._reading = reading
+        self._columns = columns
         self._id = reading.id or "id"
         if self._id not in columns:
             raise Refusal(Reason.MISSING_FIELD, self._id, f"there is no column {self._id!r}")
@@ -220,8 +224,7 @@ class _Table:
         if column in _FLAGS:
             return lambda value, body, region: body.update({column: _TRUTHS.get(value, value)})
         if column in _FIELDS:
-            words = _FIELDS[column]
-            return lambda value, body, region: body.update({column: str(value).split() if words else value})
+            return lambda value, body, region: body.update({column: field_value(column, value)})
         if not dot:
             name, op = column, "eq"
         if name in attributes and op in frozenset(Op):
@@ -244,12 +247,12 @@ class _Table:
         region: dict[str, Any] = {}
         try:
             if self._circle and any(cells[i] not in (None, "") for i in self._circle):
-                lon, lat, radius_m = (_number(cells[i]) for i in self._circle)
+                lon, lat, radius_m = (_number(_plain(cells[i], self._columns[i])) for i in self._circle)
                 circle = {"lon": lon, "lat": lat, "radius_m": radius_m}
                 region[IN] = {CIRCLE: circle, "lon": reading.lon, "lat": reading.lat}
             for i, put in self._cells:
                 if cells[i] is not None and cells[i] != "":
-                    put(cells[i], body, region)
+                    put(_plain(cells[i], self._columns[i]), body, region)
             if region and "where" in body:
                 raise Refusal(Reason.BAD_VALUE, "where", "has a condition and bounds besides; give one")
         except Refusal as refusal:
@@ -257,6 +260,41 @@ class _Table:
         if region:
             body["where"] = {"any": [region]}
         return id, body
+
+
+def field_value(name: str, given: Any) -> Any:
+    """What a cell or a parameter says of a field of a query, as its body has it. Raises Refusal: syntax."""
+    if name in _WORDS and isinstance(given, str):
+        return given.split()
+    if name in _TIMES and isinstance(given, str) and _WHOLE.fullmatch(given):
+        return int(given)
+    if name in _TIMES and isinstance(given, float) and given.is_integer():
+        return int(given)
+    if name == "aggregates" and isinstance(given, str):
+        try:
+            return load_json(given.encode())
+        except Refusal as refusal:
+            raise Refusal(refusal.reason, name, refusal.detail) from None
+    return given
+
+
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+
+
+def _plain(cell: Any, column: str) -> Any:
+    """A value of a typed column as JSON has it."""
+    if cell is None or isinstance(cell, bool | int | float | str):
+        return cell
+    if isinstance(cell, list):
+        return [_plain(one, column) for one in cell]
+    if isinstance(cell, dict):
+        return {name: _plain(one, column) for name, one in cell.items()}
+    if isinstance(cell, datetime):
+        return cell.isoformat()
+    detail = (
+        f"is a column of the type {type(cell).__name__}, which means nothing here; make it numbers or texts"
+    )
+    raise Refusal(Reason.BAD_VALUE, shown(column), detail)
 
 
 def _number(cell: Any) -> Any:

@@ -26,7 +26,7 @@ from service.engine.collections import Failure, Plan, Snapshot, planned, removed
 from service.engine.commands import Outcome
 from service.engine.engine import Engine
 from service.language import Limits
-from service.members import CSV, GEOJSON, PARQUET, Reading, members
+from service.members import CSV, GEOJSON, PARQUET, Reading, field_value, members
 from service.model import Reason, Refusal
 
 router = APIRouter(prefix="/v1/collections", tags=["collections"])
@@ -115,13 +115,14 @@ class Options(BaseModel):
     once: bool | None = Field(None, description="as in a query")
     select: list[str] | None = Field(None, description="as in a query; may be repeated")
     enabled: bool | None = Field(None, description="as in a query")
+    aggregates: str | None = Field(None, description="as in a query, JSON")
     expires_at: str | None = Field(None, description="as in a query")
 
     def defaults(self) -> dict[str, Any]:
-        """The fields of queries that were given."""
+        """The fields of queries that were given. Raises Refusal: syntax."""
         given = self.model_dump(by_alias=True, exclude_none=True)
         return {
-            name: given[name]
+            name: field_value(name, given[name])
             for name in given
             if name not in ("source", "lon", "lat", "id", "radius", "tags")
         }

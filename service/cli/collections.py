@@ -112,7 +112,8 @@ def run_put(args: argparse.Namespace) -> int:
     expired = f", {answer['expired']} expired and left out" if answer["expired"] else ""
     print(
         f"{args.name}: {answer['members']} queries: {answer['created']} created,"
-        f" {answer['replaced']} replaced, {answer['unchanged']} unchanged, {answer['deleted']} deleted{expired}"
+        f" {answer['replaced']} replaced, {answer['unchanged']} unchanged,"
+        f" {answer['deleted']} deleted{expired}"
     )
     return 0
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -440,3 +442,65 @@ def test_what_has_expired_is_left_out_of_the_file(own: Own) -> None:
     assert own.ids() == ["c"]
     refused = own.put_file("text/csv", b"id,x.gt,expires_at,once\na,1,2001-01-01T00:00:00Z,maybe\n")
     assert refused.json()["reason"] == "bad_value"
+
+
+def test_aggregates_and_milliseconds_in_tables_and_parameters(own: Own) -> None:
+    text = (
+        b"id,x.gt,aggregates,for,cooldown,expires_at\n"
+        b'a,1,"{""every"": ""5s"", ""of"": [""x""]}",5000,1m,\n'
+        b"b,2,,,,32503680000000\n"
+    )
+    default = '{"of": ["y"]}'
+    assert counts(own.put_file("text/csv", text, aggregates=default, cooldown="7000")) == (2, 0, 0, 0, 2)
+    a, b = own.query("a"), own.query("b")
+    assert (a["aggregates"], a["for"], a["cooldown"]) == ({"every": 5000, "of": ["x"]}, 5000, 60_000)
+    assert (b["aggregates"], b["for"], b["cooldown"]) == ({"every": 1000, "of": ["y"]}, None, 7000)
+    assert b["expires_at"] == 32_503_680_000_000
+    wrong = own.put_file("text/csv", b"id,x.gt,aggregates\na,1,every second\n").json()["failures"]
+    assert [(one["field"], one["reason"]) for one in wrong] == [("aggregates", "syntax")]
+    refused = own.put(feature("a", square(0)), aggregates="x").json()
+    assert (refused["field"], refused["reason"]) == ("aggregates", "syntax")
+    counts(own.put(feature("a", square(0)), aggregates=default, expires_at="32503680000001"))
+    assert own.query("a")["aggregates"] == {"every": 1000, "of": ["y"]}
+    assert own.query("a")["expires_at"] == 32_503_680_000_001
+
+
+def parquet(**columns: Any) -> bytes:
+    out = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(columns), out)
+    return out.getvalue()
+
+
+def test_typed_columns_of_parquet(own: Own) -> None:
+    media = "application/vnd.apache.parquet"
+    at = datetime(2999, 1, 1, tzinfo=UTC)
+    typed = {
+        "id": ["a"],
+        "x.gt": [1],
+        "on": [["enter", "leave"]],
+        "select": [["y"]],
+        "for": [5000.0],
+        "cooldown": [250],
+        "expires_at": pyarrow.array([at], pyarrow.timestamp("ms", "UTC")),
+        "aggregates": [{"every": "2s", "of": ["x"]}],
+        "seen": pyarrow.array([at], pyarrow.timestamp("ms", "UTC")),
+    }
+    assert counts(own.put_file(media, parquet(**typed), tags="seen")) == (1, 0, 0, 0, 1)
+    query = own.query("a")
+    assert (query["on"], query["select"]) == (["enter", "leave"], ["y"])
+    assert (query["for"], query["cooldown"], query["expires_at"]) == (5000, 250, int(at.timestamp()) * 1000)
+    assert query["aggregates"] == {"every": 2000, "of": ["x"]}
+    assert query["tags"]["seen"] == "2999-01-01T00:00:00+00:00"
+
+    def failure(**column: Any) -> tuple[str, str]:
+        answer = own.put_file(media, parquet(**{"id": ["a"], "y.gt": [1.0], **column}))
+        (one,) = answer.json()["failures"]
+        return one["field"], one["reason"]
+
+    assert failure(**{"x.gt": [Decimal("1.5")]}) == ("x.gt", "bad_value")
+    assert failure(**{"x.gt": [b"1.5"]}) == ("x.gt", "bad_value")
+    assert failure(**{"kind.in": [[b"tug"]]}) == ("kind.in", "bad_value")
+    assert failure(**{"for": [2.5]}) == ("for", "bad_value")
+    assert failure(expires_at=[at.replace(tzinfo=None)]) == ("expires_at", "bad_value")
+    nanoseconds = pyarrow.array([1], pyarrow.timestamp("ns", "UTC"))
+    assert failure(expires_at=nanoseconds)[1] in ("syntax", "bad_value")
