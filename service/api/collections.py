@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.bodies import json_answer, read_bulk
 from service.api.context import LiveService, Service
-from service.api.problems import ProblemError, documented, status_of
+from service.api.problems import ProblemError, Unready, documented, status_of
 from service.api.queries import ETAG_HEADER, IfMatch, version_in
 from service.api.shapes import ChangedCollection, CollectionList, CollectionView, answer
 from service.api.views import positions_view, refusal_view
@@ -38,7 +38,7 @@ KINDS = {
     "application/vnd.apache.parquet": PARQUET,
 }
 
-#: How often a plan is made anew because others change the collection meanwhile.
+#: How often a plan is made anew because others change a member or the source meanwhile.
 _ATTEMPTS = 5
 
 _VIEW = {
@@ -213,20 +213,21 @@ async def put_collection(
 async def _change(
     service: Service, name: str, version: str | None, plan: Any
 ) -> tuple[Plan, Sequence[Outcome]]:
-    """Makes a plan from a snapshot and carries it out, several times where it is outdated by then. Returns it
-    and what became of its commands. Raises the Refusal of either."""
-    for attempt in range(_ATTEMPTS):
-        snapshot = await service.ask(lambda engine: _snapshot(name, engine))
-        _check_version(name, version, snapshot)
-        made: Plan = await asyncio.to_thread(plan, snapshot)
-        answers = await service.commands(made.commands, atomic=True) if made.commands else []
-        refusals = [one for one in answers if isinstance(one, Refusal)]
-        if not refusals:
-            return made, [one for one in answers if isinstance(one, Outcome)]
-        outdated = any(one.reason is Reason.CHANGED for one in refusals)
-        if not outdated or attempt == _ATTEMPTS - 1:
-            break
-    raise refusals[0]
+    """Makes a plan from a snapshot and carries it out, several times where it is outdated by then. Changes of
+    one collection come one after another. Returns the plan and what became of its commands. Raises the
+    Refusal of either, and Unready where others were faster each time."""
+    async with service.changing.of(name):
+        for _ in range(_ATTEMPTS):
+            snapshot = await service.ask(lambda engine: _snapshot(name, engine))
+            _check_version(name, version, snapshot)
+            made: Plan = await asyncio.to_thread(plan, snapshot)
+            answers = await service.commands(made.commands, atomic=True) if made.commands else []
+            refusals = [one for one in answers if isinstance(one, Refusal)]
+            if not refusals:
+                return made, [one for one in answers if isinstance(one, Outcome)]
+            if not any(one.reason is Reason.CHANGED for one in refusals):
+                raise refusals[0]
+    raise Unready(f"others keep changing collection {name!r}, its members or its source; try again")
 
 
 def _check_version(name: str, version: str | None, snapshot: Snapshot) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -14,6 +16,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from service.api import collections
+from service.engine.collections import Member
+from service.members import Reading, members
 from tests.api.conftest import OwnSource
 from tests.api.harness import running
 
@@ -504,3 +509,32 @@ def test_typed_columns_of_parquet(own: Own) -> None:
     assert failure(expires_at=[at.replace(tzinfo=None)]) == ("expires_at", "bad_value")
     nanoseconds = pyarrow.array([1], pyarrow.timestamp("ns", "UTC"))
     assert failure(expires_at=nanoseconds)[1] in ("syntax", "bad_value")
+
+
+def test_puts_at_the_same_time_come_one_after_another(own: Own) -> None:
+    def put(size: int) -> list[httpx.Response]:
+        return [own.put(*(feature(i, square(i, size + k)) for i in range(60))) for k in range(4)]
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = [answer for answered in pool.map(put, range(1, 80, 10)) for answer in answered]
+    assert {answer.status_code for answer in answers} == {200, 201}
+    assert [answer.status_code for answer in answers].count(201) == 1
+    assert own.client.get(own.url).json()["members"] == 60
+
+
+def test_who_is_disturbed_each_time_is_asked_to_come_again(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:
+    own.put(feature("a", square(0)))
+    times = 0
+
+    def disturbed(kind: str, raw: bytes, reading: Reading) -> Iterator[Member]:
+        nonlocal times
+        times += 1
+        url = f"/v1/queries/{own.name}:a"
+        own.client.patch(url, json={"tags": {"n": str(times), "collection": own.name}}).raise_for_status()
+        return members(kind, raw, reading)
+
+    monkeypatch.setattr(collections, "members", disturbed)
+    answer = own.put(feature("a", square(1)))
+    assert (answer.status_code, answer.json()["reason"]) == (503, "unavailable")
+    assert times > 1
+    assert own.client.delete(own.url, headers={"If-Match": "*"}).status_code == 204
