@@ -14,6 +14,7 @@ Not for: judging the bodies (``language``) or what changes (``engine.collections
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
@@ -23,6 +24,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from service.engine.collections import Member
 from service.expression import Op
@@ -71,6 +73,7 @@ class _Features(msgspec.Struct):
 
 
 def _geojson(raw: bytes, reading: Reading) -> Iterator[Member]:
+    raw = raw.removeprefix(codecs.BOM_UTF8)
     try:
         collection = msgspec.json.decode(raw, type=_Features)
     except msgspec.DecodeError as wrong:  # not JSON, or of another shape
@@ -78,6 +81,7 @@ def _geojson(raw: bytes, reading: Reading) -> Iterator[Member]:
         raise Refusal(Reason.SYNTAX, "", detail) from None
     except UnicodeDecodeError:
         raise Refusal(Reason.SYNTAX, "", "is not UTF-8; send JSON in UTF-8") from None
+    load_json(_without(collection.features, raw))  # a key twice, of which one would be taken silently
     if collection.type != "FeatureCollection":
         detail = f'must be "FeatureCollection", not {shown(collection.type)}'
         raise Refusal(Reason.BAD_VALUE, "type", detail)
@@ -85,6 +89,19 @@ def _geojson(raw: bytes, reading: Reading) -> Iterator[Member]:
         _read(f"features[{i}]", bytes(text), lambda text: _feature(load_json(text), reading), reading)
         for i, text in enumerate(collection.features)
     )
+
+
+def _without(features: Sequence[msgspec.Raw], raw: bytes) -> bytes:
+    """A file but for its features, which are views of it."""
+    if not features:
+        return raw
+    begin = _address(features[0]) - _address(raw)
+    end = _address(features[-1]) - _address(raw) + len(memoryview(features[-1]))
+    return raw[:begin] + raw[end:]
+
+
+def _address(view: bytes | msgspec.Raw) -> int:
+    return np.frombuffer(view, np.uint8).ctypes.data
 
 
 Made = tuple[str | None, dict[str, Any] | Refusal]
@@ -110,10 +127,10 @@ def _feature(feature: Any, reading: Reading) -> Made:
     id = _id(given, "id" if reading.id is None else f"properties.{reading.id}")
     tags = {name: str(properties[name]) for name in reading.tags if properties.get(name) not in (None, "")}
     try:
-        region = _region(feature.get("geometry"), feature.get("bbox"), properties, reading)
+        disjuncts = _disjuncts(feature.get("geometry"), feature.get("bbox"), properties, reading)
     except Refusal as refusal:
         return id, refusal
-    return id, {**reading.defaults, "where": {"any": [region]}, "tags": tags}
+    return id, {**reading.defaults, "where": {"any": disjuncts}, "tags": tags}
 
 
 def _id(given: Any, place: str) -> str:
@@ -124,16 +141,23 @@ def _id(given: Any, place: str) -> str:
     return str(given)
 
 
-def _region(geometry: Any, bbox: Any, properties: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
+def _disjuncts(
+    geometry: Any, bbox: Any, properties: Mapping[str, Any], reading: Reading
+) -> list[dict[str, Any]]:
     over = {"lon": reading.lon, "lat": reading.lat}
     if geometry is None and bbox is not None:
         if not isinstance(bbox, list) or len(bbox) != 4:
             raise Refusal(Reason.BAD_VALUE, "bbox", "must be west, south, east, north")
         west, south, east, north = bbox
-        return {reading.lon: {"gte": west, "lte": east}, reading.lat: {"gte": south, "lte": north}}
+        numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (west, east))
+        across = [(west, 180), (-180, east)] if numbers and 180 >= west > east >= -180 else [(west, east)]
+        return [
+            {reading.lon: {"gte": lo, "lte": hi}, reading.lat: {"gte": south, "lte": north}}
+            for lo, hi in across
+        ]
     kind = geometry.get("type") if isinstance(geometry, dict) else None
     if kind in ("Polygon", "MultiPolygon"):
-        return {IN: {POLYGON: geometry, **over}}
+        return [{IN: {POLYGON: geometry, **over}}]
     at = geometry.get("coordinates") if kind == "Point" else None
     if not isinstance(at, list) or len(at) < 2:
         detail = "must be a Polygon, a MultiPolygon or a Point of two numbers, or null beside a bbox"
@@ -142,7 +166,7 @@ def _region(geometry: Any, bbox: Any, properties: Mapping[str, Any], reading: Re
     if radius_m is None:
         place = f"properties.{reading.radius}"
         raise Refusal(Reason.MISSING_FIELD, place, "must be given: a point is the centre of a circle")
-    return {IN: {CIRCLE: {"lon": at[0], "lat": at[1], "radius_m": radius_m}, **over}}
+    return [{IN: {CIRCLE: {"lon": at[0], "lat": at[1], "radius_m": radius_m}, **over}}]
 
 
 def _csv(raw: bytes, reading: Reading) -> Iterator[Member]:

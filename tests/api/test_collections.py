@@ -538,3 +538,36 @@ def test_who_is_disturbed_each_time_is_asked_to_come_again(own: Own, monkeypatch
     assert (answer.status_code, answer.json()["reason"]) == (503, "unavailable")
     assert times > 1
     assert own.client.delete(own.url, headers={"If-Match": "*"}).status_code == 204
+
+
+def test_a_bbox_whose_west_is_beyond_its_east_goes_across_the_antimeridian(own: Own) -> None:
+    def box(*bbox: Any) -> httpx.Response:
+        return own.put({"type": "Feature", "id": "a", "properties": None, "geometry": None, "bbox": bbox})
+
+    assert box(179, 0, -179, 1).status_code == 201
+    own.source.send({"stream_id": "v", "x": 179.5, "y": 1}, {"stream_id": "w", "x": -180, "y": 0})
+    assert own.client.get(f"/v1/queries/{own.name}:a/streams").json()["streams"] == ["v", "w"]
+    own.source.send({"stream_id": "v", "x": 0, "y": 1}, {"stream_id": "w", "x": -178.9, "y": 0})
+    assert own.client.get(f"/v1/queries/{own.name}:a/streams").json()["streams"] == []
+    assert box(179, 0, 180, 1).status_code == 200
+    for wrong in ((5, 0, -190, 1), (0, 1, 1, 0), ("179", 0, -179, 1)):
+        assert box(*wrong).status_code == 422
+
+
+def test_a_byte_order_mark_is_passed_over_and_a_key_twice_is_not(own: Own) -> None:
+    one = json.dumps(feature("a", square(0)))
+    whole = f'{{"type": "FeatureCollection", "features": [{one}]}}'
+    assert counts(own.put_file(GEOJSON, b"\xef\xbb\xbf" + whole.encode())) == (1, 0, 0, 0, 1)
+    for twice in (
+        f'{{"type": "FeatureCollection", "features": [{one}], "features": [{one}, {one}]}}',
+        f'{{"type": "FeatureCollection", "features": [{one}], "features": []}}',
+        f'{{"type": "FeatureCollection", "type": "FeatureCollection", "features": [{one}]}}',
+    ):
+        refused = own.put_file(GEOJSON, twice.encode())
+        assert (refused.status_code, refused.json()["reason"]) == (422, "syntax"), twice
+
+
+def test_a_coordinate_in_quotes_is_told_with_its_place(own: Own) -> None:
+    (told,) = own.put(feature("a", polygon([[[0, 0], [4, "4"], [4, 0], [0, 0]]]))).json()["failures"]
+    assert told["reason"] == "not_a_number"
+    assert told["detail"].startswith('position 1 of ring 0: the text "4" is not a number')
