@@ -571,3 +571,17 @@ def test_a_coordinate_in_quotes_is_told_with_its_place(own: Own) -> None:
     (told,) = own.put(feature("a", polygon([[[0, 0], [4, "4"], [4, 0], [0, 0]]]))).json()["failures"]
     assert told["reason"] == "not_a_number"
     assert told["detail"].startswith('position 1 of ring 0: the text "4" is not a number')
+
+
+def test_id_and_tag_make_a_member_whoever_wrote_them(own: Own) -> None:
+    def write(id: str, tag: str) -> None:
+        body = {"source": own.source.name, "where": "x > 0", "tags": {"collection": tag}}
+        own.client.put(f"/v1/queries/{id}", json=body).raise_for_status()
+
+    write(f"{own.name}:mine", own.name)
+    write(f"{own.name}:other", f"{own.name}-2")
+    write(f"{own.name}-mine", own.name)
+    assert counts(own.put(feature("a", square(0)))) == (1, 0, 0, 1, 1)
+    assert own.client.get(f"/v1/queries/{own.name}:mine").status_code == 404
+    assert own.client.get(f"/v1/queries/{own.name}:other").status_code == 200
+    assert own.client.get(f"/v1/queries/{own.name}-mine").status_code == 200
