@@ -133,10 +133,18 @@ class EngineDriver:
                     outputs += encoder.events(effects, decoded.originals).outputs
             if not self._armed:
                 self._outputs += [tuple(output) for output in outputs]
-                self._state[task].update(self.engine.state_records(task))
+                self._save(task)
                 self._done[task] = fresh[-1].offset + 1
         if not self._armed:
             self._let_pass()
+
+    def _save(self, task: Task) -> None:
+        state = self._state[task]
+        for key, value in self.engine.state_records(task):
+            if value is None:
+                state.pop(key, None)
+            else:
+                state[key] = value
 
     def clock(self, now_ms: int) -> None:
         self._now = max(self._now, now_ms)
@@ -218,4 +226,4 @@ class EngineDriver:
             written = encoder.commands(effects, self.engine.tables[effects.task])
             self._outputs += [tuple(output) for output in written]
         for task in self.engine.tables:
-            self._state[task].update(self.engine.state_records(task))
+            self._save(task)
