@@ -128,18 +128,6 @@ class Options(BaseModel):
         }
 
 
-def _snapshot(name: str, engine: Engine) -> Snapshot:
-    catalog = engine.catalog
-    collections = catalog.collections
-    return Snapshot(
-        collections.living.get(name),
-        collections.versions.get(name),
-        dict(catalog.sources),
-        {id: catalog.queries.get(id) for id in collections.members.get(name, ())},
-        dict(catalog.queries),
-    )
-
-
 @router.put(
     "/{name}",
     summary="Create or replace a collection",
@@ -218,7 +206,7 @@ async def _change(
     Refusal of either, and Unready where others were faster each time."""
     async with service.changing.of(name):
         for _ in range(_ATTEMPTS):
-            snapshot = await service.ask(lambda engine: _snapshot(name, engine))
+            snapshot = await service.ask(lambda engine: engine.catalog.snapshot(name))
             _check_version(name, version, snapshot)
             made: Plan = await asyncio.to_thread(plan, snapshot)
             answers = await service.commands(made.commands, atomic=True) if made.commands else []

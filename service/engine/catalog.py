@@ -17,7 +17,7 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
-from service.engine.collections import TAG, Collections, home
+from service.engine.collections import TAG, Collections, Snapshot, home
 from service.engine.commands import (
     ChangeCollection,
     ChangeMember,
@@ -91,6 +91,17 @@ class Catalog:
         for id, expires_at in due.items():
             heappush(self._expiries, (expires_at, id))
         return [ExpireQuery(id, expires_at) for id, expires_at in due.items()]
+
+    def snapshot(self, name: str) -> Snapshot:
+        """What a plan for a collection of this name is made from. O(queries)."""
+        collections = self.collections
+        return Snapshot(
+            collections.living.get(name),
+            collections.versions.get(name),
+            dict(self.sources),
+            {id: self.queries.get(id) for id in collections.members.get(name, ())},
+            dict(self.queries),
+        )
 
     def apply(
         self, offset: int, body: Any, judged: Prepared | None = None

@@ -20,6 +20,7 @@ from service.language import load_json
 from service.log.topics import OUTPUTS
 from service.model import Refusal
 from service.rules.acts import LARGEST_TS, Act, Body, MoveTime, RemoveStream, Restart, Send
+from service.rules.collections import PutCollection, put_collection
 from service.rules.comparison import Line, compare
 from service.rules.document import RuleFileError
 from service.rules.expectations import Expected
@@ -199,6 +200,8 @@ def _do(act: Act, stage: Stage) -> None:
             stage.remove_stream(source, stream_id)
         case Body():
             stage.command(_command(act))
+        case PutCollection():
+            put_collection(act, stage)
         case MoveTime(ms, is_relative, node):
             wanted_ms = stage.now_ms + ms if is_relative else ms
             if wanted_ms < stage.now_ms:
