@@ -155,4 +155,6 @@ def open_log(settings: Settings) -> Log:
         partitions=settings.partitions,
         replication=settings.replication,
         max_message_bytes=max_bytes,
+        timeout_s=settings.log_timeout_s,
+        session_timeout_s=settings.session_timeout_s,
     )

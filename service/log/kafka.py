@@ -61,6 +61,7 @@ class KafkaLog:
     """``port.Log`` over a cluster (``bootstrap``: ``host:port,...``); see the module.
 
     ``transactional_id`` belongs to one worker at a time: opening a log with it fences the previous holder.
+    A worker that has been silent for ``session_timeout_s`` is passed over by the group.
     ``partitions``, ``replication`` and ``command_history_ms`` are for topics that the log creates.
     ``client_options`` are settings that kafka-python's consumer, producer and admin client all know
     (security, mostly). ``clock_ms`` stamps the records that are written (ms since 1970).
@@ -78,10 +79,12 @@ class KafkaLog:
         max_message_bytes: int = 1_000_000,
         command_history_ms: int = 7 * _DAY_MS,
         timeout_s: float = 20.0,
+        session_timeout_s: float = 15.0,
         client_options: Mapping[str, Any] | None = None,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._group = group
+        self._session_timeout_s = session_timeout_s
         self._clock_ms = clock_ms
         self._partitions = partitions
         self._command_history_ms = command_history_ms
@@ -110,7 +113,7 @@ class KafkaLog:
             self._transactions.open()
             self._appender.open()
             self._command_reader = CommandReader(self._cluster, topics.COMMANDS)
-            self._events = GroupReader(self._cluster, self._group)
+            self._events = GroupReader(self._cluster, self._group, self._session_timeout_s)
         except BaseException:
             self.close()
             raise
