@@ -94,6 +94,20 @@ class Metrics:
         self._queries = Gauge(
             "rangewatch_queries", "Registered queries, by state.", ["source", "state"], registry=registry
         )
+        self._command_offset = Gauge(
+            "rangewatch_command_offset", "The command that comes next.", registry=registry
+        )
+        self._fingerprint = Gauge(
+            "rangewatch_query_set_fingerprint",
+            "A number for the query set: workers at the same command offset have the same.",
+            registry=registry,
+        )
+        self._resets = Counter(
+            "rangewatch_resets",
+            "Partitions whose streams began anew, by what was gone.",
+            ["missing"],
+            registry=registry,
+        )
         self._index_boxes = Gauge(
             "rangewatch_index_boxes",
             "Boxes in the indexes of a source, by structure.",
@@ -185,6 +199,16 @@ class Metrics:
         """Sets how many queries a source has now, by state."""
         for state, number in by_state.items():
             self._queries.labels(source, state).set(number)
+
+    def query_set(self, offset: int, fingerprint: int) -> None:
+        """Sets which query set is in force, and as of which command offset."""
+        with self._lock:
+            self._command_offset.set(offset)
+            self._fingerprint.set(fingerprint)
+
+    def reset(self, missing: str) -> None:
+        """Counts one partition whose streams begin anew because ``commands`` or ``state`` are gone."""
+        self._resets.labels(missing).inc()
 
     def streams(self, topic: str, partition: int, source: str, number: int) -> None:
         """Sets how many streams live in a partition; the gauge is their sum over the source's partitions."""

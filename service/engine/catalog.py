@@ -24,6 +24,7 @@ from service.engine.commands import (
     PutSource,
     Registered,
 )
+from service.engine.fingerprint import mark
 from service.language import Limits, parse_query, parse_source, patch_body, query_body, source_body
 from service.model import Query, Reason, Refusal, Source
 
@@ -60,6 +61,8 @@ class SourceChange(NamedTuple):
 class Quarantined(NamedTuple):
     body: Any
     refusal: Refusal
+    version: int
+    """Offset of the entry, as ``Registered`` has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,8 @@ class Catalog:
         self.source_versions: dict[str, int] = {}
         self.queries: dict[str, Registered] = {}
         self.quarantined: dict[str, Quarantined] = {}
+        #: of the query set at ``offset``, see ``fingerprint``
+        self.fingerprint = 0
         self._expiries: list[tuple[int, str]] = []
 
     def expired(self, now_ms: int) -> list[ExpireQuery]:
@@ -118,6 +123,9 @@ class Catalog:
         before = self.sources.get(name)
         after = _in_order(before, parse_source(name, body["source"]))
         self.sources[name] = after
+        if name in self.source_versions:
+            self.fingerprint ^= mark(self.source_versions[name])
+        self.fingerprint ^= mark(offset)
         self.source_versions[name] = offset
         return SourceChange(offset, before, after)
 
@@ -125,18 +133,28 @@ class Catalog:
         self, offset: int, body: dict[str, Any], judged: Query | Source | None
     ) -> QueryChange | None:
         id = body["id"]
-        old = self.queries.pop(id, None)
-        self.quarantined.pop(id, None)
+        old = self._take_out(id)
         before = old.query if old else None
         try:
             after = judged if isinstance(judged, Query) else self._read(id, body["query"])
         except Refusal as refusal:
-            self.quarantined[id] = Quarantined(body["query"], refusal)
+            self.quarantined[id] = Quarantined(body["query"], refusal, offset)
+            self.fingerprint ^= mark(offset, quarantined=True)
             return QueryChange(offset, id, before, None, "quarantined") if before else None
         self.queries[id] = Registered(after, offset)
+        self.fingerprint ^= mark(offset)
         if after.expires_at is not None:
             heappush(self._expiries, (after.expires_at, id))
         return QueryChange(offset, id, before, after, _reason(before, after))
+
+    def _take_out(self, id: str) -> Registered | None:
+        """Nothing is in force under this id any more. Returns what was registered."""
+        old, bad = self.queries.pop(id, None), self.quarantined.pop(id, None)
+        if old is not None:
+            self.fingerprint ^= mark(old.version)
+        if bad is not None:
+            self.fingerprint ^= mark(bad.version, quarantined=True)
+        return old
 
     def _read(self, id: str, body: Any) -> Query:
         return parse_query(body, self.sources, id=id, now_ms=None, limits=self.limits)
@@ -145,10 +163,9 @@ class Catalog:
         old = self.queries.get(body["id"])
         if "expires_at" in body and (old is None or old.query.expires_at != body["expires_at"]):
             return None  # another worker was faster, and it may be another query by now
-        self.quarantined.pop(body["id"], None)
+        self._take_out(body["id"])
         if old is None:
             return None
-        del self.queries[old.query.id]
         return QueryChange(offset, body["id"], old.query, None, body.get("reason", "deleted"))
 
 

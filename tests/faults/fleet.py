@@ -91,14 +91,15 @@ class Fleet:
         self._arguments = arguments
         self._started = 0
         self.workers: dict[str, Worker] = {}
-        self._launcher = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.launch"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=(folder / "launcher.log").open("wb"),
-            cwd=ROOT,
-            text=True,
-        )
+        with (folder / "launcher.log").open("wb") as output:
+            self._launcher = subprocess.Popen(
+                [sys.executable, "-m", "tests.faults.launch"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                cwd=ROOT,
+                text=True,
+            )
         assert self._told() == "ready", (folder / "launcher.log").read_text()
 
     def _told(self) -> str:
