@@ -102,6 +102,13 @@ class Metrics:
             "A number for the query set: workers at the same command offset have the same.",
             registry=registry,
         )
+        self._lost = Counter(
+            "rangewatch_events_lost",
+            "Messages that were gone from the log before they were processed.",
+            source,
+            registry=registry,
+        )
+        self._log_away = Gauge("rangewatch_log_away", "1 while the log does not answer.", registry=registry)
         self._resets = Counter(
             "rangewatch_resets",
             "Partitions whose streams began anew, by what was gone.",
@@ -205,6 +212,13 @@ class Metrics:
         with self._lock:
             self._command_offset.set(offset)
             self._fingerprint.set(fingerprint)
+
+    def lost(self, source: str, messages: int) -> None:
+        """Counts messages that are gone and were not processed."""
+        self._lost.labels(source).inc(messages)
+
+    def log_away(self, away: bool) -> None:
+        self._log_away.set(away)
 
     def reset(self, missing: str) -> None:
         """Counts one partition whose streams begin anew because ``commands`` or ``state`` are gone."""

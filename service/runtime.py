@@ -2,8 +2,9 @@
 
 Invariants: one thread owns engine and log; everybody else hands it requests and gets futures. The queue
 is bounded: when it is full the caller hears ``Busy`` at once. While the log is away the worker pauses and
-tries again, nothing is dropped; when another worker has taken over it starts afresh from the log; anything
-else ends it, and ``failure`` says what it was.
+tries again, nothing is dropped: questions are answered from memory, whoever wants to write hears
+LogUnavailable at once. When another worker has taken over it starts afresh from the log; anything else ends
+it, and ``failure`` says what it was.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ def make_worker(log: Log, settings: Settings, metrics: Metrics, clock: Callable[
         clock=clock,
         max_message_bytes=settings.max_message_bytes,
         max_batch_events=settings.max_batch_events,
+        lost_input=settings.lost_input,
     )
 
 
@@ -102,6 +104,7 @@ class Runtime:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
         self.failure: BaseException | None = None
+        self._away: LogUnavailable | None = None
         self._worker = make_worker(log, settings, metrics, clock)
 
     def start(self) -> None:
@@ -160,6 +163,7 @@ class Runtime:
             )
         else:
             try:
+                self._refuse_writes()
                 future.set_result(Receipt(self._log.append_events(topic, messages), None, None))
             except Exception as error:
                 future.set_exception(error)
@@ -218,7 +222,13 @@ class Runtime:
         known = self._worker.engine.catalog.sources.get(source)
         return known.topic if known else None
 
+    def _refuse_writes(self) -> None:
+        if self._away is not None:
+            raise LogUnavailable(str(self._away))
+
     def _put(self, request: CommandRequest | Delivery | _Question) -> None:
+        if not isinstance(request, _Question):
+            self._refuse_writes()
         if self.failure is not None or self._stopping.is_set():
             raise NotRunning("the worker is not running") from self.failure
         try:
@@ -287,8 +297,35 @@ class Runtime:
         return requests
 
     def _pause(self, away: LogUnavailable) -> None:
-        logger.warning("the log is not available (%s); trying again", away)
-        self._stopping.wait(RETRY_S)
+        """Returns when the log answers again, or the worker is to stop."""
+        logger.warning("the log is not available (%s); waiting for it", away)
+        self._set_away(away)
+        try:
+            self._worker.turn_away(away)
+            retry_at = time.monotonic() + RETRY_S
+            while not self._stopping.is_set():
+                self._answer_until(retry_at, away)
+                if self._log.answers():
+                    return
+                retry_at = time.monotonic() + RETRY_S
+        finally:
+            self._set_away(None)
+
+    def _set_away(self, away: LogUnavailable | None) -> None:
+        self._away = away
+        self._metrics.log_away(away is not None)
+
+    def _answer_until(self, deadline: float, away: LogUnavailable) -> None:
+        """Answers questions, and turns away whoever had come in before the log was known to be away."""
+        while not self._stopping.is_set() and (left_s := deadline - time.monotonic()) > 0:
+            try:
+                request = self._queue.get(timeout=left_s)
+            except queue.Empty:
+                return
+            if isinstance(request, _Question):
+                request.ask()
+            else:
+                request.failed(away)
 
     def _refuse_the_rest(self) -> None:
         error = NotRunning("the worker has stopped")

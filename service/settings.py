@@ -13,7 +13,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import (
@@ -63,6 +63,12 @@ class Settings(BaseSettings):
     )
     session_timeout_s: Seconds = Field(
         15.0, description="silence after which the group gives a worker's partitions to the others"
+    )
+
+    lost_input: Literal["stop", "go_on"] = Field(
+        "stop",
+        description="when events are gone from their topic before they were processed: stop with an error, or"
+        " go_on with what there is",
     )
 
     max_request_bytes: Count = Field(32 * 1024 * 1024, description="body of a request, bulk imports apart")

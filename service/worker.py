@@ -31,6 +31,7 @@ from service.engine.catalog import Prepared
 from service.engine.commands import Command, Outcome, Registered
 from service.engine.effects import CommandEffects, EventEffects, Task, with_refused
 from service.engine.engine import Engine, Held
+from service.engine.fingerprint import text as shown
 from service.engine.queryset import QuerySet
 from service.engine.state import heard
 from service.log.port import (
@@ -41,6 +42,7 @@ from service.log.port import (
     LogError,
     LogFenced,
     LogUnavailable,
+    LogUnusable,
     Message,
     Output,
     Polled,
@@ -141,6 +143,7 @@ class Worker:
         clock: Callable[[], int],
         max_message_bytes: int,
         max_batch_events: int,
+        lost_input: str = "stop",
     ) -> None:
         self._log = log
         self._rebuilds = Rebuilds()
@@ -149,6 +152,7 @@ class Worker:
         self._clock = clock
         self._max_message_bytes = max_message_bytes
         self._max_batch_events = max_batch_events
+        self._lost_input = lost_input
         self._forget()
 
     def _forget(self) -> None:
@@ -182,8 +186,8 @@ class Worker:
         self._rebuilds.close()
         self._log.close()
 
-    def abandon(self, error: BaseException) -> None:
-        """Tells everybody who still waits that nothing will come."""
+    def turn_away(self, error: BaseException) -> None:
+        """Tells everybody who waits that they need not. What is in the log is still processed, unheard of."""
         waiting: list[CommandRequest | Delivery] = [*self._requests]
         waiting += [opened.request for opened in self._open_commands.values()]
         waiting += [delivery for by_offset in self._deliveries.values() for delivery in by_offset.values()]
@@ -191,6 +195,10 @@ class Worker:
         for request in {id(request): request for request in waiting}.values():
             request.failed(error)
         self._requests.clear()
+
+    def abandon(self, error: BaseException) -> None:
+        """Tells everybody who still waits that nothing will come."""
+        self.turn_away(error)
         self._open_commands.clear()
         self._deliveries.clear()
         self._step = None
@@ -259,7 +267,26 @@ class Worker:
                 return
         records = self._brought_up(task, position, offset) if position is not None else []
         self.engine.assign(task, records)
-        self._begin(task, self._log.start(partition, position.event if position else None))
+        self._begin(task, self._log.start(partition, self._next_event(task, position) if position else None))
+
+    def _next_event(self, task: Task, position: Position) -> int:
+        """Where to go on with the events of a partition. Raises LogUnusable where that is gone."""
+        partition, at = TopicPartition(*task), position.event
+        beginning, end = self._log.beginning(partition), self._log.end_offsets([partition])[partition]
+        place = f"{task.topic}/{task.partition}"
+        if at > end:
+            raise LogUnusable(
+                f"{place} ends at {end}, and events up to {at} have been processed: the topic is another, or"
+                " was cut off; use another group, or another source"
+            )
+        if at >= beginning:
+            return at
+        gone = f"{place} begins at {beginning}: {beginning - at} messages from {at} on were never processed"
+        if self._lost_input == "stop":
+            raise LogUnusable(f"{gone}; lost_input=go_on goes on without them")
+        logger.error("%s", gone)
+        self._metrics.lost(self._source(task).name, beginning - at)
+        return beginning
 
     def _begin(self, task: Task, offset: int) -> None:
         self.positions[task] = offset
@@ -275,9 +302,14 @@ class Worker:
         if position.command < offset:
             engine = self._make_engine()
             self._replay(engine, position.command)
+        fingerprint = engine.catalog.fingerprint
         if not records and position.event > 0:
             self._reset(task, position, records, "state")
-        elif known is not None and known.at != (position.command, engine.catalog.fingerprint):
+        elif known is not None and known.at != (position.command, fingerprint):
+            logger.error(
+                "the query set at command %d was %s, and is %s here",
+                *(known.offset, shown(known.fingerprint), shown(fingerprint)),
+            )
             self._reset(task, position, records, "commands")
         elif position.command < offset:
             self._make_up(task, engine, position, offset, records)

@@ -188,8 +188,11 @@ class KafkaLog:
         count = self._cluster.partition_count(topics.STATE)
         return TopicPartition(topics.STATE, partition.partition % count)
 
+    def beginning(self, partition: TopicPartition) -> int:
+        return self._cluster.start_of(partition)
+
     def start(self, partition: TopicPartition, event_offset: int | None) -> int:
-        offset = self._cluster.start_of(partition) if event_offset is None else event_offset
+        offset = self.beginning(partition) if event_offset is None else event_offset
         self._reader.start(partition, offset)
         return offset
 
@@ -232,6 +235,9 @@ class KafkaLog:
                 events.when_fetched(self._news.set)
                 commands.when_fetched(self._news.set)
                 self._news.wait(min(left_s, _TICK_S))
+
+    def answers(self) -> bool:
+        return self._cluster.answers()
 
     def wake(self) -> None:
         self._woken = True

@@ -24,7 +24,8 @@ from kafka.protocol.consumer import IsolationLevel
 
 from service.log.port import LogError, LogFenced, LogUnavailable, LogUnusable, Record, TopicPartition
 
-#: A worker that has been passed over by its group, or whose transactional id another one uses now.
+#: A worker that has been passed over by its group, whose transactional id another one uses now, or whose
+#: place in a topic is no more.
 _FENCED = (
     kafka_errors.ProducerFencedError,
     kafka_errors.InvalidProducerEpochError,
@@ -33,6 +34,9 @@ _FENCED = (
     kafka_errors.IllegalGenerationError,
     kafka_errors.UnknownMemberIdError,
     kafka_errors.RebalanceInProgressError,
+    # What was to be read next is gone: whoever starts afresh finds that out and decides.
+    kafka_errors.OffsetOutOfRangeError,
+    kafka_errors.NoOffsetForPartitionError,
 )
 #: What a person has to put right. Everything that is neither this nor fencing may work when tried again.
 _UNUSABLE = (
@@ -58,6 +62,7 @@ _UNUSABLE = (
 BATCH_OVERHEAD_BYTES = 1 << 16
 _BROKER_DEFAULT_BYTES = 1 << 20
 _READ_WAIT_MS = 100
+_ANSWER_MS = 1_000
 _READ_RECORDS = 5_000
 
 
@@ -67,7 +72,7 @@ def log_error(error: Exception) -> LogError:
         return error
     what = f"{type(error).__name__}: {error}"
     if isinstance(error, _FENCED):
-        return LogFenced(f"another worker has taken over ({what})")
+        return LogFenced(f"another worker has taken over, or the log has changed under this one ({what})")
     if isinstance(error, _UNUSABLE):
         return LogUnusable(f"Kafka refuses ({what})")
     return LogUnavailable(f"Kafka cannot do it now ({what})")
@@ -120,6 +125,15 @@ class Cluster:
     def open(self) -> None:
         with translated():
             self._admin = KafkaAdminClient(**self.options)
+
+    def answers(self) -> bool:
+        """Whether a broker answers a client that comes anew."""
+        hasty = {"bootstrap_timeout_ms": _ANSWER_MS, "request_timeout_ms": _ANSWER_MS}
+        try:
+            KafkaAdminClient(**{**self.options, **hasty}).close()
+        except kafka_errors.KafkaError:
+            return False
+        return True
 
     def close(self) -> None:
         if self._admin is not None:
@@ -207,10 +221,9 @@ class Cluster:
             return KafkaConsumer(
                 isolation_level="read_committed",
                 enable_auto_commit=False,
-                auto_offset_reset="earliest",
                 allow_auto_create_topics=False,
                 metrics_enabled=False,
-                **{**self.options, **own},
+                **{"auto_offset_reset": "earliest", **self.options, **own},
             )
 
     def records(self, partition: TopicPartition, start: int, end: int) -> Iterator[Record]:

@@ -42,6 +42,7 @@ class GroupReader:
             retry_backoff_ms=20,
             session_timeout_ms=session_timeout_ms,
             heartbeat_interval_ms=session_timeout_ms // 5,
+            auto_offset_reset="none",  # what is gone is not passed over in silence
         )
         self._listener = _Listener(self)
         self._topics: list[str] = []

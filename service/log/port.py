@@ -141,8 +141,13 @@ class Log(Protocol):
     def restore(self, partition: TopicPartition) -> Iterator[StateRecord]:
         """All living state records of a partition, each key once, in no particular order."""
 
+    def beginning(self, partition: TopicPartition) -> int:
+        """The offset of the first event that the log still holds; the end where it holds none."""
+
     def start(self, partition: TopicPartition, event_offset: int | None) -> int:
-        """Begins to deliver a gained partition from that offset (None: from its beginning); returns it."""
+        """Begins to deliver a gained partition from that offset (None: from its beginning); returns it.
+        Where the offset is before the beginning, or the beginning comes to be past what was delivered, polls
+        raise LogFenced (Kafka) or go on at the beginning."""
 
     @property
     def settled(self) -> bool:
@@ -161,6 +166,9 @@ class Log(Protocol):
     def poll(self, *, timeout_s: float, max_records: int) -> Polled:
         """Waits at most ``timeout_s`` for events or commands; returns early when ``wake`` is called.
         Only committed records are seen. At most ``max_records`` events are returned."""
+
+    def answers(self) -> bool:
+        """Whether the log can be reached, found out within a second or two. After LogUnavailable."""
 
     def wake(self) -> None:
         """Makes a running or the next ``poll`` return at once. Callable from any thread."""
