@@ -13,6 +13,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from service import wire
 from service.engine.commands import Command, PutQuery, PutSource
 from service.engine.engine import Engine, EngineLimits
+from service.engine.state import StateLog
 from service.log.clock import now_ms
 from service.log.port import Log, Message, Record, TopicPartition
 from service.metrics import Metrics
@@ -23,6 +24,8 @@ from tests.log.sites import KafkaSite, SqliteSite, eventually
 
 TOPIC = "events.s"
 ZERO = TopicPartition(TOPIC, 0)
+#: Few streams a page and few deltas: pages are written often.
+BLOCK, RING = 4, 8
 SOURCE = PutSource("s", {"attributes": {"x": "number"}})
 
 
@@ -61,10 +64,7 @@ class LosingTopics(KafkaSite):
 
     def lose_command(self, offset: int) -> None:
         """Waits for the broker to do it, which looks at what lies before the newest record only."""
-        at_once = {"min.compaction.lag.ms": "0", "min.cleanable.dirty.ratio": "0.0001", "segment.ms": "1"}
-        topic = ConfigResource(ConfigResourceType.TOPIC, self.prefix + "queries", configs=at_once)
-        with closing(self.admin()) as admin:
-            admin.alter_configs([topic])
+        self.compact_at_once("queries")
         with closing(self.log("elsewhere")) as log:
             log.open()
 
@@ -73,6 +73,12 @@ class LosingTopics(KafkaSite):
                 return all(record.offset != offset for record in log.commands(0, log.end_of_commands()))
 
             eventually(compacted, "the command log is compacted")
+
+    def compact_at_once(self, topic: str) -> None:
+        at_once = {"min.compaction.lag.ms": "0", "min.cleanable.dirty.ratio": "0.0001", "segment.ms": "1"}
+        resource = ConfigResource(ConfigResourceType.TOPIC, self.prefix + topic, configs=at_once)
+        with closing(self.admin()) as admin:
+            admin.alter_configs([resource])
 
     def lose_state(self) -> None:
         with closing(self.admin()) as admin:
@@ -94,7 +100,9 @@ class Alone:
         self.log = self.site.log(clock_ms=lambda: self.now)
         self.worker = Worker(
             self.log,
-            lambda: Engine(engine_limits=EngineLimits(ids=2)),
+            lambda: Engine(
+                engine_limits=EngineLimits(ids=2), make_state_log=lambda: StateLog(block=BLOCK, ring=RING)
+            ),
             Metrics(),
             clock=lambda: self.now,
             max_message_bytes=1 << 16,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.log.port import LogUnusable
+from service.log.port import Commit, LogUnusable
 from tests.faults.alone import SOURCE, ZERO, Alone, query
 
 
@@ -39,6 +39,18 @@ def test_events_that_are_gone_are_passed_over_where_the_setting_says_so(alone: A
     alone.begin()
     alone.process(event("a", 3))
     assert alone.folded() == {"a": {"q"}, "b": set()}
+
+
+def test_a_topic_that_ends_before_the_position_is_another_one(alone: Alone) -> None:
+    alone.begin()
+    alone.ask(SOURCE, query("q", "x > 0"))
+    alone.process(event("a", 1), event("b", 1))
+    partition, position = ZERO, alone.log.position(ZERO)
+    assert position is not None
+    alone.log.commit(Commit([], {}, {partition: position._replace(event=7)}))
+    for _ in range(2):
+        with pytest.raises(LogUnusable, match=r"events\.s/0 ends at 2, and events up to 7 .*another"):
+            alone.begin()
 
 
 def test_a_clock_that_steps_back_undoes_nothing(alone: Alone) -> None:

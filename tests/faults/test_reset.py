@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
+from deploy.kafka.broker import Broker
 from service.engine.commands import DeleteQuery, PatchQuery
-from tests.faults.alone import SOURCE, Alone, query
+from tests.faults.alone import BLOCK, RING, SOURCE, ZERO, Alone, LosingTopics, query
+from tests.log.sites import eventually
+
+#: State records beside those of the streams: what has been heard, and what an aggregate has told.
+ASIDE = 2
+#: What the broker does not look at: the segment that is being written.
+NOT_YET = 6
 
 
 def begin(alone: Alone) -> None:
@@ -23,6 +32,35 @@ def test_what_is_missed_and_can_be_had_is_told_as_it_was(alone: Alone) -> None:
     assert "reset" not in reasons
     assert {"updated", "deleted"} <= set(reasons)
     assert alone.folded()["s3"] == {"c", "counted"}
+
+
+@pytest.mark.kafka
+def test_state_is_had_from_a_compacted_topic_alone(broker: Broker) -> None:
+    """The broker compacts it while it is written; of the input nothing is left."""
+    site = LosingTopics(broker.address)
+    alone = Alone(site)
+    begin(alone)
+    site.compact_at_once("state")
+    for turn in range(60):
+        alone.process({"stream_id": f"n{turn % 13}", "x": turn % 9})
+
+    def compacted() -> bool:
+        alone.process({"stream_id": "n0", "x": 3}, {"stream_id": "n0", "x": 8})
+        return len(site.outputs("state")) <= RING + 16 // BLOCK + ASIDE + NOT_YET
+
+    eventually(compacted, "what was written over is gone")
+    site.trim(alone.log, ZERO, alone.log.end_offsets([ZERO])[ZERO])
+    before, seqs = alone.folded(), {id: seq for id, seq, *_ in alone.told()}
+    alone.begin()
+    engine = alone.worker.engine
+    for id, inside in before.items():
+        view = engine.stream("s", id)
+        assert view is not None
+        assert (set(view.inside), view.seq) == (inside, seqs[id])
+    alone.process({"stream_id": "n0", "x": -200})
+    assert alone.folded()["n0"] == {"c"}
+    assert not any(reason == "reset" for _, _, reason, _, _ in alone.told())
+    alone.close()
 
 
 def test_streams_begin_anew_where_the_command_log_is_past_their_position(alone: Alone) -> None:
