@@ -117,7 +117,6 @@ class Metrics:
         self._lost = Counter(
             "rangewatch_events_lost",
             "Messages that were gone from the log before they were processed.",
-            source,
             registry=registry,
         )
         self._log_away = Gauge("rangewatch_log_away", "1 while the log does not answer.", registry=registry)
@@ -127,6 +126,8 @@ class Metrics:
             ["missing"],
             registry=registry,
         )
+        for missing in ("commands", "state"):
+            self._resets.labels(missing)
         self._index_boxes = Gauge(
             "rangewatch_index_boxes",
             "Boxes in the indexes of a source, by structure.",
@@ -229,9 +230,9 @@ class Metrics:
             self._command_offset.set(offset)
             self._fingerprint.set(fingerprint)
 
-    def lost(self, source: str, messages: int) -> None:
+    def lost(self, messages: int) -> None:
         """Counts messages that are gone and were not processed."""
-        self._lost.labels(source).inc(messages)
+        self._lost.inc(messages)
 
     def log_away(self, away: bool) -> None:
         self._log_away.set(away)

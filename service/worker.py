@@ -284,7 +284,7 @@ class Worker:
         if self._lost_input == "stop":
             raise LogUnusable(f"{gone}; lost_input=go_on goes on without them")
         logger.error("%s", gone)
-        self._metrics.lost(self._source(task).name, beginning - at)
+        self._metrics.lost(beginning - at)
         return beginning
 
     def _begin(self, task: Task, offset: int) -> None:

@@ -129,6 +129,13 @@ class KafkaLog:
         if self._cluster.partition_count(topics.COMMANDS) != 1:
             name = self._cluster.name(topics.COMMANDS)
             raise LogUnusable(f"the topic {name} must have one partition, or commands have no order")
+        for topic in (topics.STATE, topics.COMMANDS):
+            policy = self._cluster.config(topic, "cleanup.policy")
+            if policy != "compact":
+                raise LogUnusable(
+                    f"the topic {self._cluster.name(topic)} has cleanup.policy={policy}: what is kept there"
+                    " must not go by age or size; set it to compact"
+                )
 
     def close(self) -> None:
         events, self._events = self._events, None

@@ -19,7 +19,7 @@ from typing import Any
 from kafka import KafkaAdminClient, KafkaConsumer
 from kafka import TopicPartition as ClusterPartition
 from kafka import errors as kafka_errors
-from kafka.admin import OffsetSpec
+from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
 from kafka.protocol.consumer import IsolationLevel
 
 from service.log.port import LogError, LogFenced, LogUnavailable, LogUnusable, Record, TopicPartition
@@ -193,6 +193,13 @@ class Cluster:
                 raise LogUnavailable(f"the topic {self.name(topic)} does not exist")
             self._partition_counts[topic] = len(found["partitions"])
         return self._partition_counts[topic]
+
+    def config(self, topic: str, setting: str) -> str:
+        """One setting of a topic, as the cluster has it now."""
+        resource = ConfigResource(ConfigResourceType.TOPIC, self.name(topic))
+        with translated():
+            found = self.admin.describe_configs([resource], config_filter="all")
+        return str(found[ConfigResourceType.TOPIC.name.lower()][self.name(topic)][setting]["value"])
 
     # ---- offsets and records
 

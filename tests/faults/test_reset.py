@@ -94,7 +94,7 @@ def test_streams_begin_anew_where_the_command_log_is_past_their_position(alone: 
     assert alone.folded()["s3"] == {"a", "c", "d", "counted", "kept"}
     assert alone.told()[-3][:3] == ("s3", 3, "event")
     alone.begin()
-    assert b"rangewatch_resets_total{" not in alone.worker._metrics.text(), "it is said once"
+    assert b'missing="commands"} 0.0' in alone.worker._metrics.text(), "it is said once"
 
 
 def test_streams_begin_anew_with_their_next_event_where_the_state_is_gone(alone: Alone) -> None:

@@ -298,6 +298,14 @@ def test_a_command_topic_without_order_is_refused(log: KafkaLog, site: KafkaSite
         log.open()
 
 
+@pytest.mark.parametrize("topic", ["state", "queries"])
+def test_a_topic_that_would_lose_what_it_keeps_is_refused(log: KafkaLog, site: KafkaSite, topic: str) -> None:
+    with closing(site.admin()) as admin:
+        admin.create_topics({site.prefix + topic: {"num_partitions": 1, "replication_factor": 1}})
+    with pytest.raises(LogUnusable, match=rf"{topic} has cleanup\.policy=delete"):
+        log.open()
+
+
 def test_an_offset_that_is_not_ours_is_refused(log: KafkaLog, site: KafkaSite) -> None:
     with closing(site.admin()) as admin:
         topic = {"num_partitions": 2, "replication_factor": 1}
