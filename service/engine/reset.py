@@ -1,8 +1,8 @@
 """A partition begins anew: its streams are known, and what they were members of is not.
 
 Each living stream gets a ``reset`` record, the first of a new life: whoever folds the log lets go of all that
-the stream was in. Then it enters what it is in now, as if every query had just been registered: waits begin,
-``initial: ignore`` ignores. Both bear the reason ``reset``.
+the stream was in. Then it enters what it is in now, as if every query had just been registered, and that is
+the reason given: waits begin, ``initial: ignore`` ignores.
 
 Invariant: nothing that was remembered of pairs is used; points, times and ``ts`` of the streams are.
 """
@@ -35,15 +35,15 @@ def begin_anew(
     """Tells of the streams of one partition what they are in. ``queries`` is a set of their source without
     any query, ``registered`` what goes into it, ``table`` was restored with that empty set. ``command`` is
     the first command that the partition cannot be told of. O(streams x boxes) at most."""
-    cause = Cause(command, "reset")
     living = table.living()
     table.seq[living] = 0
     table.touch(living)
-    effects = [_resets(task, table, cause, living, now_ms)]
-    changes = [QueryChange(command, query.id, None, query, "reset") for query in registered]
+    effects = [_resets(task, table, Cause(command, "reset"), living, now_ms)]
+    changes = [QueryChange(command, query.id, None, query, "registered") for query in registered]
     for one in apply_changes(queries, changes, [(task, table)], now_ms):
         enters = _by_stream(one.borders, table, queries, living, max_ids)
         points = table.point[enters.streams]
+        cause = Cause(command, "registered")
         effects.append(CommandEffects(task, [cause], enters, points, one.aggregates))
     return effects
 

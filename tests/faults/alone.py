@@ -6,8 +6,10 @@ import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from importlib.resources import files
 from typing import Any, Protocol
 
+from jsonschema import Draft202012Validator
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from service import wire
@@ -26,6 +28,7 @@ TOPIC = "events.s"
 ZERO = TopicPartition(TOPIC, 0)
 #: Few streams a page and few deltas: pages are written often.
 BLOCK, RING = 4, 8
+_schema = Draft202012Validator(json.loads((files("service.schemas") / "borders.json").read_text()))
 SOURCE = PutSource("s", {"attributes": {"x": "number"}})
 
 
@@ -165,7 +168,11 @@ class Alone:
             return list(log.commands(0, log.end_of_commands()))
 
     def borders(self) -> list[dict[str, Any]]:
-        return [json.loads(value or b"") for _, value in self.site.outputs("borders")]
+        """The border records, as their schema has them."""
+        records = [json.loads(value or b"") for _, value in self.site.outputs("borders")]
+        for record in records:
+            _schema.validate(record)
+        return records
 
     def told(self) -> list[tuple[str, int, str, list[str], list[str]]]:
         return [(r["stream_id"], r["seq"], r["reason"], r["leave"], r["enter"]) for r in self.borders()]
@@ -178,3 +185,12 @@ class Alone:
 
 def query(id: str, where: str, **more: Any) -> PutQuery:
     return PutQuery(id, {"id": id, "source": "s", "where": where, **more})
+
+
+def furnish(alone: Alone) -> None:
+    """Three streams, and queries of every kind."""
+    alone.begin()
+    alone.ask(SOURCE, query("a", "x > 0"), query("b", "x > 5"), query("c", "x < 100"), query("d", "x > 7"))
+    alone.ask(query("shy", "x > 0", initial="ignore"), query("kept", "x > 9", keep="x > 5"))
+    alone.ask(query("counted", "x > 0", aggregates={"every": 10, "of": ["x"]}))
+    alone.process({"stream_id": "s1", "x": 10}, {"stream_id": "s2", "x": -5}, {"stream_id": "s3", "x": 6})

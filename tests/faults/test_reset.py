@@ -6,7 +6,7 @@ import pytest
 
 from deploy.kafka.broker import Broker
 from service.engine.commands import DeleteQuery, PatchQuery
-from tests.faults.alone import BLOCK, RING, SOURCE, ZERO, Alone, LosingTopics, query
+from tests.faults.alone import BLOCK, RING, ZERO, Alone, LosingTopics, furnish
 from tests.log.sites import eventually
 
 #: State records beside those of the streams: what has been heard, and what an aggregate has told.
@@ -15,17 +15,8 @@ ASIDE = 2
 NOT_YET = 6
 
 
-def begin(alone: Alone) -> None:
-    """Three streams, and queries of every kind."""
-    alone.begin()
-    alone.ask(SOURCE, query("a", "x > 0"), query("b", "x > 5"), query("c", "x < 100"), query("d", "x > 7"))
-    alone.ask(query("shy", "x > 0", initial="ignore"), query("kept", "x > 9", keep="x > 5"))
-    alone.ask(query("counted", "x > 0", aggregates={"every": 10, "of": ["x"]}))
-    alone.process({"stream_id": "s1", "x": 10}, {"stream_id": "s2", "x": -5}, {"stream_id": "s3", "x": 6})
-
-
 def test_what_is_missed_and_can_be_had_is_told_as_it_was(alone: Alone) -> None:
-    begin(alone)
+    furnish(alone)
     alone.elsewhere(PatchQuery("a", {"where": "x > 8"}), DeleteQuery("b"))
     alone.begin()
     reasons = [reason for _, _, reason, _, _ in alone.told()]
@@ -39,7 +30,7 @@ def test_state_is_had_from_a_compacted_topic_alone(broker: Broker) -> None:
     """The broker compacts it while it is written; of the input nothing is left."""
     site = LosingTopics(broker.address)
     alone = Alone(site)
-    begin(alone)
+    furnish(alone)
     site.compact_at_once("state")
     for turn in range(60):
         alone.process({"stream_id": f"n{turn % 13}", "x": turn % 9})
@@ -64,27 +55,24 @@ def test_state_is_had_from_a_compacted_topic_alone(broker: Broker) -> None:
 
 
 def test_streams_begin_anew_where_the_command_log_is_past_their_position(alone: Alone) -> None:
-    begin(alone)
+    furnish(alone)
     before = len(alone.told())
     then = [read.offset for read in alone.commands() if b'"op":"query","id":"a"' in (read.value or b"")]
+    missed = alone.commands()[-1].offset + 1
     alone.elsewhere(PatchQuery("a", {"where": "x > 8"}), DeleteQuery("b"))
     alone.site.lose_command(then[0])
     alone.begin()
-    assert [
-        (id, seq, leave, enter)
-        for id, seq, reason, leave, enter in alone.told()[before:]
-        if reason == "reset"
-    ] == [
-        ("s1", 1, [], []),
-        ("s2", 1, [], []),
-        ("s3", 1, [], []),
-        ("s1", 2, [], ["a", "c"]),
-        ("s1", 3, [], ["counted", "d"]),
-        ("s1", 4, [], ["kept"]),
-        ("s2", 2, [], ["c"]),
-        ("s3", 2, [], ["c", "counted"]),
+    assert alone.told()[before:] == [
+        ("s1", 1, "reset", [], []),
+        ("s2", 1, "reset", [], []),
+        ("s3", 1, "reset", [], []),
+        ("s1", 2, "registered", [], ["a", "c"]),
+        ("s1", 3, "registered", [], ["counted", "d"]),
+        ("s1", 4, "registered", [], ["kept"]),
+        ("s2", 2, "registered", [], ["c"]),
+        ("s3", 2, "registered", [], ["c", "counted"]),
     ]
-    assert len(alone.told()) == before + 8
+    assert all(record["origin"] == {"command": missed} for record in alone.borders()[before:])
     members = {id: set(alone.worker.engine.members(id)) for id in alone.worker.engine.catalog.queries}
     inside = alone.folded()
     assert members == {id: {stream for stream in inside if id in inside[stream]} for id in members}
@@ -98,7 +86,7 @@ def test_streams_begin_anew_where_the_command_log_is_past_their_position(alone: 
 
 
 def test_streams_begin_anew_with_their_next_event_where_the_state_is_gone(alone: Alone) -> None:
-    begin(alone)
+    furnish(alone)
     before = len(alone.told())
     alone.close()
     alone.site.lose_state()
