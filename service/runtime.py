@@ -246,7 +246,7 @@ class Runtime:
                     self._open()
                     self._turn()
                 except LogFenced as fenced:
-                    logger.warning("another worker has taken over (%s); starting afresh from the log", fenced)
+                    logger.warning("passed over, or the log is not as it was (%s); starting afresh", fenced)
                     self._ready.clear()
                     self._worker.close()
         except BaseException as error:

@@ -72,7 +72,7 @@ def log_error(error: Exception) -> LogError:
         return error
     what = f"{type(error).__name__}: {error}"
     if isinstance(error, _FENCED):
-        return LogFenced(f"another worker has taken over, or the log has changed under this one ({what})")
+        return LogFenced(what)
     if isinstance(error, _UNUSABLE):
         return LogUnusable(f"Kafka refuses ({what})")
     return LogUnavailable(f"Kafka cannot do it now ({what})")

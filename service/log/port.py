@@ -25,7 +25,8 @@ class LogError(Exception):
 
     LogError
     |-- LogUnavailable   it may work later (broker away, file locked): pause and try again
-    |-- LogFenced        another worker has taken over: forget what is uncommitted, close and open anew
+    |-- LogFenced        another worker has taken over, or what comes next is gone: forget what is
+    |                    uncommitted, close and open anew
     `-- LogUnusable      it will not work until a person acts (torn file, newer version, disk full)
     """
 

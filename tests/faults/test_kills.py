@@ -1,6 +1,6 @@
 """Whatever dies, whenever it dies: consumers see what an uninterrupted run would have written.
 
-``FAULTS_SECONDS`` is how long the random part goes on (40), ``FAULTS_SEED`` what it draws from.
+``FAULTS_SECONDS`` is how long the random part goes on (30), ``FAULTS_SEED`` what it draws from.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.faults.world import World, world
 
 pytestmark = [pytest.mark.kafka, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
-SECONDS = float(os.environ.get("FAULTS_SECONDS", "40"))
+SECONDS = float(os.environ.get("FAULTS_SECONDS", "30"))
 SEED = int(os.environ.get("FAULTS_SEED", time.time_ns() % 1_000_000))
 
 #: Reached by a worker that joins, or by one that has events to process.
@@ -147,7 +147,7 @@ def test_random_kills(broker: Broker, tmp_path: Path) -> None:
         asleep: dict[Worker, float] = {}
         ends = time.monotonic() + SECONDS
         deaths = 0
-        while time.monotonic() < ends:
+        while time.monotonic() < ends or deaths < 3:
             for name in "ab":
                 if not one.fleet.workers[name].alive:
                     deaths += 1
@@ -156,12 +156,12 @@ def test_random_kills(broker: Broker, tmp_path: Path) -> None:
             one.send(rng.randrange(100))
             act = rng.random()
             worker = rng.choice(list(one.fleet.workers.values()))
-            if act < 0.1:
+            if act < 0.15:
                 worker.kill()
-            elif act < 0.15 and worker not in asleep:
+            elif act < 0.2 and worker not in asleep:
                 worker.signal(signal.SIGSTOP)
                 asleep[worker] = time.monotonic() + rng.choice([0.5, 2 * SESSION_S, 2 * LOG_TIMEOUT_S])
-            elif act < 0.3:
+            elif act < 0.35:
                 with contextlib.suppress(httpx.HTTPError):
                     one.bulk(30, by=worker)
             else:
@@ -176,5 +176,4 @@ def test_random_kills(broker: Broker, tmp_path: Path) -> None:
             one.fleet.workers[name].kill()
         one.start("a", "b")
         print(f"{deaths} deaths, {one.sent} messages, {len(one.promises)} changes that were answered")
-        assert deaths > 2
         one.judge()
