@@ -116,6 +116,28 @@ class Metrics:
         self._queries = Gauge(
             "rangewatch_queries", "Registered queries, by state.", ["source", "state"], registry=registry
         )
+        self._command_offset = Gauge(
+            "rangewatch_command_offset", "The command that comes next.", registry=registry
+        )
+        self._fingerprint = Gauge(
+            "rangewatch_query_set_fingerprint",
+            "A number for the query set: workers at the same command offset have the same.",
+            registry=registry,
+        )
+        self._lost = Counter(
+            "rangewatch_events_lost",
+            "Messages that were gone from the log before they were processed.",
+            registry=registry,
+        )
+        self._log_away = Gauge("rangewatch_log_away", "1 while the log does not answer.", registry=registry)
+        self._resets = Counter(
+            "rangewatch_resets",
+            "Partitions whose streams began anew, by what was gone.",
+            ["missing"],
+            registry=registry,
+        )
+        for missing in ("commands", "state"):
+            self._resets.labels(missing)
         self._index_boxes = Gauge(
             "rangewatch_index_boxes",
             "Boxes in the indexes of a source, by structure.",
@@ -215,6 +237,23 @@ class Metrics:
         """Sets how many queries a source has now, by state."""
         for state, number in by_state.items():
             self._queries.labels(source, state).set(number)
+
+    def query_set(self, offset: int, fingerprint: int) -> None:
+        """Sets which query set is in force, and as of which command offset."""
+        with self._lock:
+            self._command_offset.set(offset)
+            self._fingerprint.set(fingerprint)
+
+    def lost(self, messages: int) -> None:
+        """Counts messages that are gone and were not processed."""
+        self._lost.inc(messages)
+
+    def log_away(self, away: bool) -> None:
+        self._log_away.set(away)
+
+    def reset(self, missing: str) -> None:
+        """Counts one partition whose streams begin anew because ``commands`` or ``state`` are gone."""
+        self._resets.labels(missing).inc()
 
     def streams(self, topic: str, partition: int, source: str, number: int) -> None:
         """Sets how many streams live in a partition; the gauge is their sum over the source's partitions."""

@@ -167,10 +167,14 @@ class Encoder:
         batch, records = effects.batch, effects.borders
         rows = records.causes
         ids = batch.stream_ids
+        empty = records.starts[1:] == records.starts[:-1]
         return self._borders(
             records,
             [ids[row] for row in rows.tolist()],
-            ["stream_removed" if removal else "event" for removal in batch.removal[rows].tolist()],
+            [
+                "reset" if reset else "stream_removed" if removal else "event"
+                for reset, removal in zip(empty.tolist(), batch.removal[rows].tolist(), strict=True)
+            ],
             effects.points[rows],
             [
                 f'{origin}{offset},"row":{item}}}}}'

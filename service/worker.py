@@ -6,13 +6,17 @@ from the last commit and nothing that was not committed has happened.
 
 Catching up: the catalog is replayed from the command log. A partition whose position has seen fewer commands
 than the catalog (a crash between a command and its effects, a partition that was elsewhere) first gets what
-its streams missed, from a second engine that is replayed to just that position, in a commit of its own.
+its streams missed, from a second engine that is replayed to just that position, in a commit of its own. The
+partition's state says what that query set was (``fingerprint``): where it cannot be had any more, because the
+command log keeps replaced versions for a limited time only, or where the state itself is gone, the streams
+begin anew with a ``reset``.
 
 Not for: threads, futures, HTTP (``runtime``); deciding anything about queries or streams (``engine``).
 """
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +30,9 @@ from service.decode import Decoder
 from service.engine.commands import Command, Outcome, Prepared, Registered
 from service.engine.effects import CommandEffects, EventEffects, Task, with_refused
 from service.engine.engine import Engine, Held
+from service.engine.fingerprint import text as shown
 from service.engine.queryset import QuerySet
+from service.engine.state import heard
 from service.log.port import (
     Assignment,
     Chunk,
@@ -35,6 +41,7 @@ from service.log.port import (
     LogError,
     LogFenced,
     LogUnavailable,
+    LogUnusable,
     Message,
     Output,
     Polled,
@@ -47,6 +54,16 @@ from service.metrics import Metrics
 from service.model import Query, Refusal, Source
 from service.rebuilds import Rebuilds
 from service.wire import Encoder, Written
+
+logger = logging.getLogger("rangewatch")
+
+StateOf = list[tuple[bytes, bytes]]
+"""The state records of one partition."""
+
+_GONE = {
+    "state": "its position is known and its state is gone; every stream gets a reset with its next event",
+    "commands": "the query set that its streams have seen cannot be had any more; every stream gets a reset",
+}
 
 #: How many entries of the command log are applied at a time when it is replayed.
 REPLAY_ENTRIES = 10_000
@@ -136,6 +153,7 @@ class Worker:
         max_message_bytes: int,
         max_batch_events: int,
         listener: Listener | None = None,
+        lost_input: str = "stop",
     ) -> None:
         self._log = log
         self._listener = listener
@@ -145,6 +163,7 @@ class Worker:
         self._clock = clock
         self._max_message_bytes = max_message_bytes
         self._max_batch_events = max_batch_events
+        self._lost_input = lost_input
         self._forget()
 
     def _forget(self) -> None:
@@ -179,8 +198,8 @@ class Worker:
         self._rebuilds.close()
         self._log.close()
 
-    def abandon(self, error: BaseException) -> None:
-        """Tells everybody who still waits that nothing will come."""
+    def turn_away(self, error: BaseException) -> None:
+        """Tells everybody who waits that they need not. What is in the log is still processed, unheard of."""
         waiting: list[CommandRequest | Delivery] = [*self._requests]
         waiting += [opened.request for opened in self._open_commands.values()]
         waiting += [delivery for by_offset in self._deliveries.values() for delivery in by_offset.values()]
@@ -188,6 +207,10 @@ class Worker:
         for request in {id(request): request for request in waiting}.values():
             request.failed(error)
         self._requests.clear()
+
+    def abandon(self, error: BaseException) -> None:
+        """Tells everybody who still waits that nothing will come."""
+        self.turn_away(error)
         self._open_commands.clear()
         self._deliveries.clear()
         self._step = None
@@ -256,13 +279,30 @@ class Worker:
                 return
             if position.command > offset:
                 return
-        if position is not None and position.command < offset:
-            self._make_up(task, position, offset)
-        records = self._log.restore(partition) if position is not None else ()
+        records = self._brought_up(task, position, offset) if position is not None else []
         if position is not None:
             self._tell_moved()  # its streams are new to whoever listens
-        self.engine.assign(task, ((record.key, record.value or b"") for record in records))
-        self._begin(task, self._log.start(partition, position.event if position else None))
+        self.engine.assign(task, records)
+        self._begin(task, self._log.start(partition, self._next_event(task, position) if position else None))
+
+    def _next_event(self, task: Task, position: Position) -> int:
+        """Where to go on with the events of a partition. Raises LogUnusable where that is gone."""
+        partition, at = TopicPartition(*task), position.event
+        beginning, end = self._log.beginning(partition), self._log.end_offsets([partition])[partition]
+        place = f"{task.topic}/{task.partition}"
+        if at > end:
+            raise LogUnusable(
+                f"{place} ends at {end}, and events up to {at} have been processed: the topic is another, or"
+                " was cut off; use another group, or another source"
+            )
+        if at >= beginning:
+            return at
+        gone = f"{place} begins at {beginning}: {beginning - at} messages from {at} on were never processed"
+        if self._lost_input == "stop":
+            raise LogUnusable(f"{gone}; lost_input=go_on goes on without them")
+        logger.error("%s", gone)
+        self._metrics.lost(beginning - at)
+        return beginning
 
     def _begin(self, task: Task, offset: int) -> None:
         self.positions[task] = offset
@@ -271,26 +311,61 @@ class Worker:
             task.topic, task.partition, self._source(task).name, len(self.engine.tables[task])
         )
 
-    def _make_up(self, task: Task, position: Position, offset: int) -> None:
-        """Commits what the streams of a partition missed of the command log, from its position on."""
-        partition = TopicPartition(*task)
-        engine = self._make_engine()
-        self._replay(engine, position.command)
-        engine.assign(task, ((record.key, record.value or b"") for record in self._log.restore(partition)))
+    def _brought_up(self, task: Task, position: Position, offset: int) -> StateOf:
+        """The state of a partition whose streams have been told of all commands up to ``offset``."""
+        records = self._state_of(task)
+        known, engine = heard(records), self.engine
+        if position.command < offset:
+            engine = self._make_engine()
+            self._replay(engine, position.command)
+        fingerprint = engine.catalog.fingerprint
+        if not records and position.event > 0:
+            self._reset(task, position, records, "state")
+        elif known is not None and known.at != (position.command, fingerprint):
+            logger.error(
+                "the query set at command %d was %s, and is %s here",
+                *(known.offset, shown(known.fingerprint), shown(fingerprint)),
+            )
+            self._reset(task, position, records, "commands")
+        elif position.command < offset:
+            self._make_up(task, engine, position, offset, records)
+        else:
+            return records
+        return self._state_of(task)
+
+    def _state_of(self, task: Task) -> StateOf:
+        return [(record.key, record.value or b"") for record in self._log.restore(TopicPartition(*task))]
+
+    def _make_up(self, task: Task, engine: Engine, position: Position, offset: int, records: StateOf) -> None:
+        """Commits what the streams of a partition missed of the command log, from its position on, where
+        ``engine`` is."""
+        engine.assign(task, records)
         now = self._clock()
         for entries in _batched(self._entries(position.command, offset), REPLAY_ENTRIES):
-            outputs: list[Output] = []
-            for effects in engine.command(entries, now):
-                encoder = self._encoder(engine.queries_of(task))
-                outputs += encoder.commands(effects, engine.tables[task])
-                outputs += encoder.aggregates(task, effects.aggregates)
-            self._log.commit(
-                Commit(
-                    outputs=outputs,
-                    state={partition: [StateRecord(*record) for record in engine.state_records(task)]},
-                    positions={partition: Position(position.event, entries[-1][0] + 1)},
-                )
-            )
+            effects = engine.command(entries, now)
+            self._commit_aside(task, engine, effects, Position(position.event, entries[-1][0] + 1))
+
+    def _reset(self, task: Task, position: Position, records: StateOf, missing: str) -> None:
+        """Commits that the streams of a partition begin anew: what is needed to go on is gone."""
+        logger.error("%s/%d begins anew: %s", *task, _GONE[missing])
+        self._metrics.reset(missing)
+        engine = self._make_engine()
+        self._replay(engine, self.engine.catalog.offset)
+        effects = engine.reset(task, records, position.command, self._clock())
+        self._commit_aside(task, engine, effects, Position(position.event, engine.catalog.offset))
+
+    def _commit_aside(
+        self, task: Task, engine: Engine, effects: Iterable[CommandEffects], position: Position
+    ) -> None:
+        """A commit of one partition, by an engine of its own."""
+        encoder, table = self._encoder(engine.queries_of(task)), engine.tables[task]
+        outputs: list[Output] = []
+        for one in effects:
+            outputs += encoder.commands(one, table)
+            outputs += encoder.aggregates(task, one.aggregates)
+        state = [StateRecord(*record) for record in engine.state_records(task)]
+        partition = TopicPartition(*task)
+        self._log.commit(Commit(outputs, {partition: state}, {partition: position}))
 
     def _source(self, task: Task) -> Source:
         return self.engine.queries_of(task).source
@@ -573,6 +648,7 @@ class Worker:
     # ---- metrics
 
     def _count_queries(self) -> None:
+        self._metrics.query_set(self.engine.catalog.offset, self.engine.catalog.fingerprint)
         for name, queries in self.engine.sets.items():
             active = queries.active
             self._metrics.queries(name, active=active, disabled=len(queries.slot_of) - active)

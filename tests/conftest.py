@@ -16,6 +16,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 LONGEST = (
     "cases/test_cases_kafka.py",
     "spark/",
+    "faults/test_kills.py",
     "index/test_modes.py",
     "cases/test_cases_sqlite.py",
     "log/",

@@ -29,6 +29,7 @@ from service.engine.commands import (
     PutSource,
     Registered,
 )
+from service.engine.fingerprint import mark
 from service.language import Limits, parse_query, parse_source, patch_body, query_body, source_body
 from service.model import Query, Reason, Refusal, Source
 
@@ -58,6 +59,8 @@ class SourceChange(NamedTuple):
 class Quarantined(NamedTuple):
     body: Any
     refusal: Refusal
+    version: int
+    """Offset of the entry, as ``Registered`` has it."""
 
 
 class Catalog:
@@ -71,6 +74,8 @@ class Catalog:
         self.source_versions: dict[str, int] = {}
         self.queries: dict[str, Registered] = {}
         self.quarantined: dict[str, Quarantined] = {}
+        #: of the query set at ``offset``, see ``fingerprint``
+        self.fingerprint = 0
         self.collections = Collections()
         self._expiries: list[tuple[int, str]] = []
 
@@ -113,6 +118,9 @@ class Catalog:
         except Refusal:
             return None
         self.sources[name] = after
+        if name in self.source_versions:
+            self.fingerprint ^= mark(self.source_versions[name])
+        self.fingerprint ^= mark(offset)
         self.source_versions[name] = offset
         return SourceChange(offset, before, after)
 
@@ -120,20 +128,30 @@ class Catalog:
         self, offset: int, body: dict[str, Any], judged: Query | Source | None
     ) -> QueryChange | None:
         id = body["id"]
-        old = self.queries.pop(id, None)
-        self.quarantined.pop(id, None)
+        old = self._take_out(id)
         before = old.query if old else None
         try:
             after = judged if isinstance(judged, Query) else self._read(id, body["query"])
         except Refusal as refusal:
-            self.quarantined[id] = Quarantined(body["query"], refusal)
+            self.quarantined[id] = Quarantined(body["query"], refusal, offset)
+            self.fingerprint ^= mark(offset, quarantined=True)
             self.collections.follow(offset, id, body["query"].get("tags"))
             return QueryChange(offset, id, before, None, "quarantined") if before else None
         self.queries[id] = Registered(after, offset)
+        self.fingerprint ^= mark(offset)
         self.collections.follow(offset, id, after.tags)
         if after.expires_at is not None:
             heappush(self._expiries, (after.expires_at, id))
         return QueryChange(offset, id, before, after, _reason(before, after))
+
+    def _take_out(self, id: str) -> Registered | None:
+        """Nothing is in force under this id any more. Returns what was registered."""
+        old, bad = self.queries.pop(id, None), self.quarantined.pop(id, None)
+        if old is not None:
+            self.fingerprint ^= mark(old.version)
+        if bad is not None:
+            self.fingerprint ^= mark(bad.version, quarantined=True)
+        return old
 
     def _read(self, id: str, body: Any) -> Query:
         return parse_query(body, self.sources, id=id, now_ms=None, limits=self.limits)
@@ -142,11 +160,10 @@ class Catalog:
         old = self.queries.get(body["id"])
         if "expires_at" in body and (old is None or old.query.expires_at != body["expires_at"]):
             return None  # another worker was faster, and it may be another query by now
-        self.quarantined.pop(body["id"], None)
+        self._take_out(body["id"])
         self.collections.follow(offset, body["id"], None)
         if old is None:
             return None
-        del self.queries[old.query.id]
         reason = "expired" if body.get("reason") == "expired" else "deleted"
         return QueryChange(offset, body["id"], old.query, None, reason)
 

@@ -32,7 +32,8 @@ from service.engine.due import apply_in_time, fire, next_due
 from service.engine.effects import Batch, CommandEffects, EventEffects, Task
 from service.engine.kernels import NO_TIME
 from service.engine.queryset import IndexFactory, QuerySet, default_index, new_dictionaries
-from service.engine.state import StateLog
+from service.engine.reset import begin_anew
+from service.engine.state import HEARD, Heard, StateLog, heard, heard_record
 from service.engine.streams import StreamTable
 from service.engine.tally import Tally
 from service.engine.trace import Trace
@@ -59,6 +60,7 @@ class Held(NamedTuple):
 
     table: StreamTable
     state_log: StateLog
+    heard: Heard | None
 
 
 class StreamView(NamedTuple):
@@ -108,6 +110,7 @@ class Engine:
         self.source_of_topic: dict[str, str] = {}
         self.tables: dict[Task, StreamTable] = {}
         self._state_logs: dict[Task, StateLog] = {}
+        self._heard: dict[Task, Heard | None] = {}
         self._make_index = make_index
         self._make_state_log = make_state_log
 
@@ -118,6 +121,8 @@ class Engine:
 
         The catalog must be where the partition's position is: its streams have seen just those commands."""
         log, queries = self._make_state_log(), self.queries_of(task)
+        records = list(records)
+        known = heard(records)
         told: list[tuple[bytes, bytes]] = []
         table = log.load(_without_aggregates(records, told), queries)
         asking = [
@@ -127,23 +132,49 @@ class Engine:
         ]
         table.aggregates.load(told, asking, queries.attributes)
         table.trace = Trace(table.point.shape[1], self.limits.trace)
-        self.tables[task], self._state_logs[task] = table, log
+        table.lost = known is not None and known.lost
+        self.tables[task], self._state_logs[task], self._heard[task] = table, log, known
+
+    def reset(
+        self, task: Task, records: Iterable[tuple[bytes, bytes]], command: int, now_ms: int
+    ) -> list[CommandEffects]:
+        """Takes on a partition that has seen other commands than the catalog, and nobody knows which: its
+        streams begin anew (``reset``). Without records there are no streams: those that come will each begin
+        with a reset. ``command``: the first that it has not seen. The effects must be written out before
+        the next call."""
+        records = list(records)
+        source = self.queries_of(task).source
+        queries = self.sets[source.name] = QuerySet(source, new_dictionaries(source), self._make_index)
+        self.assign(task, records)
+        table = self.tables[task]
+        table.lost = table.lost or not records
+        told = table.aggregates.follow([], table.time.at(now_ms))  # of all that asked, that there is nobody
+        registered = [one.query for one in self.catalog.queries.values() if one.query.source == source.name]
+        effects = begin_anew(
+            task, table, queries, registered, command=command, now_ms=now_ms, max_ids=self.limits.ids
+        )
+        return [effects[0]._replace(aggregates=told), *effects[1:]]
 
     def release(self, task: Task) -> Held | None:
         """Lets go of a partition; what is returned may be taken up again by ``resume``, or dropped."""
         if task not in self.tables:
             return None
-        return Held(self.tables.pop(task), self._state_logs.pop(task))
+        return Held(self.tables.pop(task), self._state_logs.pop(task), self._heard.pop(task))
 
     def resume(self, task: Task, held: Held) -> None:
         """Takes up a partition as it was let go of: nobody may have moved it since, nor the catalog."""
-        self.tables[task], self._state_logs[task] = held
+        self.tables[task], self._state_logs[task], self._heard[task] = held
 
     def state_records(self, task: Task) -> list[tuple[bytes, bytes | None]]:
         """The state records that must be committed with all that was returned since the last call; None
         removes one."""
         table = self.tables[task]
-        return [*self._state_logs[task].save(table, self.queries_of(task)), *table.aggregates.save()]
+        records = [*self._state_logs[task].save(table, self.queries_of(task)), *table.aggregates.save()]
+        now = Heard(self.catalog.offset, self.catalog.fingerprint, table.lost)
+        if now != self._heard[task]:
+            self._heard[task] = now
+            records.append(heard_record(now))
+        return records
 
     def indexes(self) -> list[BoxIndex]:
         """The indexes of all sources, for whoever tends them."""
@@ -335,11 +366,11 @@ def member_rows(table: StreamTable, queries: QuerySet, query: Query) -> Rows:
 def _without_aggregates(
     records: Iterable[tuple[bytes, bytes]], told: list[tuple[bytes, bytes]]
 ) -> Iterator[tuple[bytes, bytes]]:
-    """The records of the table; those of its aggregates are put aside."""
+    """The records of the table; those of its aggregates are put aside, and what it has heard left out."""
     for record in records:
         if record[0].startswith(KEY):
             told.append(record)
-        else:
+        elif record[0] != HEARD:
             yield record
 
 

@@ -57,8 +57,35 @@ class Block(msgspec.Struct, array_like=True):
     memory: dict[int, dict[str, Entry]] = {}
 
 
+class Heard(msgspec.Struct, array_like=True):
+    """What a partition has seen of the command log, under ``HEARD``: written with the first commit of it and
+    whenever it has seen more. ``lost``: state of the partition was gone once, so that a stream which seems
+    new may have had memberships before."""
+
+    offset: int
+    fingerprint: int
+    lost: bool = False
+
+    @property
+    def at(self) -> tuple[int, int]:
+        """Offset and fingerprint."""
+        return self.offset, self.fingerprint
+
+
+HEARD = b"q"
+
+_decode_heard = msgspec.msgpack.Decoder(Heard).decode
 _decode = msgspec.msgpack.Decoder(Block).decode
 _encode = msgspec.msgpack.Encoder().encode
+
+
+def heard(records: Iterable[tuple[bytes, bytes | None]]) -> Heard | None:
+    """What the state of a partition says that it has seen; None where it was written before that was said."""
+    return next((_decode_heard(value) for key, value in records if key == HEARD and value), None)
+
+
+def heard_record(now: Heard) -> tuple[bytes, bytes]:
+    return HEARD, _encode(now)
 
 
 class StateLog:

@@ -85,6 +85,8 @@ class StreamTable:
     def __init__(self, dims: int) -> None:
         self.time = PartitionTime()
         self.trace = Trace(dims, 0)
+        #: streams that seem new may have had memberships that nobody knows of
+        self.lost = False
         self.row_of: dict[str, int] = {}
         self.names: list[str] = []
         self.memory = PairMemory()
