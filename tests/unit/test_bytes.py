@@ -74,6 +74,7 @@ KEY = st.one_of(st.none(), st.binary(max_size=4), st.text(max_size=3).map(str.en
 @settings(deadline=None)
 @given(st.lists(st.tuples(KEY, VALUE), max_size=6), POLICIES)
 @example([(None, b"[" * 100_000), (None, b'{"stream_id":' * 20_000)], {})
+@example([(None, b'{"stream_id":" ","\x80":0}')], {})
 @example([(b"\xff", None), (b"", None), (None, b"")], {})
 def test_every_event_of_any_bytes_is_a_row_or_a_refusal(
     messages: list[tuple[bytes | None, bytes | None]], policies: dict[str, str]
