@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from typing import Any
 
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from service import wire
@@ -71,8 +71,10 @@ VALUE = st.one_of(
 KEY = st.one_of(st.none(), st.binary(max_size=4), st.text(max_size=3).map(str.encode), st.just(b"k" * 300))
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(KEY, VALUE), max_size=6), POLICIES)
 @example([(None, b"[" * 100_000), (None, b'{"stream_id":' * 20_000)], {})
+@example([(None, b'{"stream_id":" ","\x80":0}')], {})
 @example([(b"\xff", None), (b"", None), (None, b"")], {})
 def test_every_event_of_any_bytes_is_a_row_or_a_refusal(
     messages: list[tuple[bytes | None, bytes | None]], policies: dict[str, str]
@@ -133,6 +135,7 @@ def entries(draw: st.DrawFn) -> Any:
     return {**body, **draw(st.dictionaries(st.sampled_from(["deleted", "reason", "expires_at"]), JSON))}
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(entries(), JSON, st.lists(PIECE, max_size=8).map(b"".join)), max_size=8))
 def test_commands_that_nobody_can_read_change_nothing(written: list[Any]) -> None:
     values = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in written]
