@@ -48,8 +48,15 @@ class Broker:
 
     def committed(self, topic: str, group: str) -> dict[int, Position]:
         """The position of each partition of an event topic as the group has it now."""
-        with closing(KafkaAdminClient(bootstrap_servers=self._address)) as admin:
-            found = admin.list_group_offsets(group)
+        with self.admin() as admin:
+            return self.committed_by(admin, topic, group)
+
+    def admin(self) -> closing[KafkaAdminClient]:
+        return closing(KafkaAdminClient(bootstrap_servers=self._address))
+
+    def committed_by(self, admin: KafkaAdminClient, topic: str, group: str) -> dict[int, Position]:
+        """The same, by a client that is there already."""
+        found = admin.list_group_offsets(group)
         offsets = found.get(group, found)
         return {
             partition.partition: Position(at.offset, int(at.metadata))
@@ -68,7 +75,7 @@ class Broker:
         return dict(found)
 
     def _ends(self, topic: str) -> dict[ClusterPartition, int]:
-        with closing(KafkaAdminClient(bootstrap_servers=self._address)) as admin:
+        with self.admin() as admin:
             (found,) = admin.describe_topics([topic])
             partitions = [ClusterPartition(topic, number) for number in range(len(found["partitions"]))]
             ends = admin.list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
