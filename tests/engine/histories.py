@@ -76,7 +76,8 @@ class _Author:
     def __init__(self, rng: Random, names: tuple[str, ...]) -> None:
         self._rng = rng
         self._names = names
-        self._streams = rng.choice((STREAMS[:1], STREAMS, STREAMS[:2]))
+        self._streams = rng.choice((STREAMS[:1], STREAMS[:1], STREAMS, STREAMS[:2]))
+        self._last: dict[str, dict[str, Any]] = {}
         self._ids = rng.choice((IDS[:1], IDS, IDS[:2]))
         self._features = self._half(_FIELDS)
         self._policies = self._half(_POLICIES)
@@ -104,7 +105,7 @@ class _Author:
             case "events":
                 return [self.event() for _ in range(choice((2, 3, 4)))]
             case "pass":
-                return choice((1, 1, 1, 2, 3, 5))
+                return choice((1, 1, 1, 1, 2, 2, 3, 4))
             case "put":
                 return self.query()
             case "patch":
@@ -122,7 +123,15 @@ class _Author:
                 return self._often(0.5)
 
     def event(self) -> tuple[str, int | None, dict[str, Any]]:
-        """A stream, how far its ``ts`` is ahead of the wall time (None: it has none), and values."""
+        """A stream, how far its ``ts`` is ahead of the wall time (None: it has none), and values; often those
+        that it had."""
+        stream = self._rng.choice(self._streams)
+        if stream not in self._last or self._often(0.6):
+            self._last[stream] = self._values()
+        lead = self._rng.choice((None, -3, -1, 0, 0, 0, 0, 1, 3))
+        return stream, lead, self._last[stream]
+
+    def _values(self) -> dict[str, Any]:
         shares = {"x": 0.85, "y": 0.7, "k": 0.7}
         values: dict[str, Any] = {
             name: self._rng.choice(KINDS) if name == "k" else self._rng.randrange(4)
@@ -131,8 +140,7 @@ class _Author:
         }
         if self._often(0.2):  # an attribute that the source may have or not
             values["z"] = self._rng.randrange(4)
-        lead = self._rng.choice((None, -3, -1, 0, 0, 0, 0, 1, 3))
-        return self._rng.choice(self._streams), lead, values
+        return values
 
     def policies(self) -> dict[str, Any]:
         """Mostly all that were chosen."""

@@ -167,7 +167,9 @@ class World:
         assert status == (200 if known or id in self._quarantined else 404), reason
         self._quarantined.discard(id)
         if known:
+            before = self._ask_for_both()
             self.reference.delete(("command", offset), id)
+            self._balanced_by["command", offset] = before, self._ask_for_both()
 
     def _do_quarantine(self, id: str) -> None:
         if id in self.reference.queries:
