@@ -1,4 +1,4 @@
-"""The command line: ``rangewatch serve | replay | queries | history | tail | match | test | bench``."""
+"""The command line, ``rangewatch COMMAND``: each module of ``cli`` adds its own."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from collections.abc import Sequence
 
 from service import __version__
 from service.allocator import give_back_large_blocks
-from service.cli import bench, errors, history, match, queries, replay, serve, tail, test
+from service.cli import bench, collections, errors, history, match, queries, replay, serve, tail, test
 
 _EPILOG = """\
 examples:
   rangewatch serve
   rangewatch queries import alarms.ndjson
+  rangewatch collections put ports ports.geojson --source ais
   rangewatch replay weather.csv.gz --source weather
   rangewatch tail borders
   rangewatch match alarms.ndjson weather.csv.gz
@@ -34,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--version", action="version", version=f"rangewatch {__version__}")
     commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (serve, replay, queries, history, tail, match, test, bench):
+    for module in (serve, replay, queries, collections, history, tail, match, test, bench):
         module.add(commands)
     return made
 

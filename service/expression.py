@@ -20,7 +20,10 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
-from service.model import LOWEST, Conjunct, Interval, Reason, Refusal, Region, Texts
+from service.geometry import Shapes
+from service.literals import Place, Value
+from service.model import LOWEST, Bound, Conjunct, Interval, Reason, Refusal, Region, Texts
+from service.shapes import CIRCLE, POLYGON, Within, plain, shape_text
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 64
@@ -40,25 +43,6 @@ class Op(StrEnum):
     NE = "ne"
     IN = "in"
     NOT_IN = "not_in"
-
-
-class Place(NamedTuple):
-    """Where something stands in the sender's body: the field and, inside a text, the column."""
-
-    field: str
-    column: int | None = None
-
-    def refusal(self, reason: Reason, detail: str) -> Refusal:
-        return Refusal(
-            reason, self.field, detail if self.column is None else f"column {self.column}: {detail}"
-        )
-
-
-class Value(NamedTuple):
-    """A literal as it was given. Whether its type fits the attribute is not yet known."""
-
-    value: object
-    place: Place
 
 
 class Comparison(NamedTuple):
@@ -82,7 +66,7 @@ class Either(NamedTuple):
     place: Place
 
 
-Condition = Comparison | Every | Either
+Condition = Comparison | Within | Every | Either
 
 _OPPOSITE = {
     Op.GT: Op.LTE,
@@ -237,12 +221,16 @@ class _Walk:
             return parts[0]
         return (Every if holds else Either)(parts, self._place(node))
 
-    def _comparison(self, left: ast.expr, sign: ast.cmpop, right: ast.expr, holds: bool) -> Comparison:
+    def _comparison(
+        self, left: ast.expr, sign: ast.cmpop, right: ast.expr, holds: bool
+    ) -> Comparison | Within:
         place = self._place(left)
         op = _OPS.get(type(sign))
         if op is None:
             raise place.refusal(Reason.BAD_OPERATOR, "is has no meaning here; write == or !=")
         if op in (Op.IN, Op.NOT_IN):
+            if isinstance(left, ast.Tuple) or isinstance(right, ast.Call):
+                return self._within(left, right, (op is Op.IN) == holds)
             if not isinstance(left, ast.Name):
                 raise place.refusal(
                     Reason.SYNTAX, "the left side of in is an attribute; write such as x in (1, 2)"
@@ -255,6 +243,41 @@ class _Walk:
         else:
             raise place.refusal(Reason.SYNTAX, "one side must be an attribute and the other a literal")
         return Comparison(name, op if holds else _OPPOSITE[op], values, place)
+
+    def _within(self, left: ast.expr, right: ast.expr, holds: bool) -> Within:
+        place = self._place(left)
+        names = (
+            [one.id for one in left.elts if isinstance(one, ast.Name)] if isinstance(left, ast.Tuple) else []
+        )
+        named = right.func.id if isinstance(right, ast.Call) and isinstance(right.func, ast.Name) else ""
+        if len(names) != 2 or named not in (CIRCLE, POLYGON):
+            detail = (
+                "write such as (lon, lat) in circle(-95.0, 29.6, 500) or in polygon([(0, 0), (4, 0), (4, 4)])"
+            )
+            raise place.refusal(Reason.SYNTAX, detail)
+        if not holds:
+            raise place.refusal(Reason.BAD_OPERATOR, "there is no opposite of a shape; leave out the not")
+        assert isinstance(right, ast.Call)
+        if named == CIRCLE:
+            numbers = [self._literal(one).value for one in right.args]
+            if len(numbers) != 3:
+                detail = "circle takes longitude and latitude of its centre and its radius in metres"
+                raise place.refusal(Reason.SYNTAX, detail)
+        else:
+            numbers = [self._ring(ring) for ring in right.args]
+        return Within((names[0], names[1]), named, numbers, place)
+
+    def _ring(self, node: ast.expr) -> list[list[object]]:
+        """The positions of a ring; it is closed where the text does not."""
+        if not isinstance(node, ast.List | ast.Tuple):
+            detail = "a ring is a list of positions, such as [(0, 0), (4, 0), (4, 4)]"
+            raise self._place(node).refusal(Reason.SYNTAX, detail)
+        ring: list[list[object]] = []
+        for position in node.elts:
+            if not isinstance(position, ast.List | ast.Tuple) or len(position.elts) != 2:
+                raise self._place(position).refusal(Reason.SYNTAX, "a position is such as (-95.0, 29.6)")
+            ring.append([self._literal(number).value for number in position.elts])
+        return [*ring, ring[0]] if ring and ring[0] != ring[-1] else ring
 
     def _members(self, node: ast.expr) -> tuple[Value, ...]:
         if not isinstance(node, ast.Tuple | ast.List | ast.Set):
@@ -298,7 +321,9 @@ def _conjunct_text(conjunct: Conjunct) -> str:
 _SIGNS = {Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<=", Op.EQ: "==", Op.NE: "!="}
 
 
-def _bound_text(name: str, bound: Interval | Texts) -> str:
+def _bound_text(name: str, bound: Bound) -> str:
+    if isinstance(bound, Shapes):
+        return " and ".join(map(shape_text, bound.ordered()))
     said = comparisons(bound)
     if len(said) == 2:
         (low, lo), (high, hi) = said
@@ -318,7 +343,7 @@ def comparisons(bound: Interval | Texts) -> list[tuple[Op, int | float | str | l
         return [(Op.NOT_IN if bound.negated else Op.IN, values)]
     lo, hi = bound
     if hi == math.nextafter(lo, math.inf):
-        return [(Op.EQ, _plain(lo))]
+        return [(Op.EQ, plain(lo))]
     said: list[tuple[Op, int | float | str | list[str]]] = []
     if lo > LOWEST or hi == math.inf:
         said.append(_shortest((Op.GTE, lo), (Op.GT, math.nextafter(lo, -math.inf))))
@@ -328,13 +353,8 @@ def comparisons(bound: Interval | Texts) -> list[tuple[Op, int | float | str | l
 
 
 def _shortest(*forms: tuple[Op, float]) -> tuple[Op, int | float]:
-    spoken: Iterable[tuple[Op, int | float]] = ((op, _plain(end)) for op, end in forms if math.isfinite(end))
+    spoken: Iterable[tuple[Op, int | float]] = ((op, plain(end)) for op, end in forms if math.isfinite(end))
     return min(spoken, key=lambda form: len(repr(form[1])))
-
-
-def _plain(number: float) -> int | float:
-    """The number without a needless point: 5, not 5.0."""
-    return int(number) if number.is_integer() and abs(number) < 2**53 else number
 
 
 def _cut(name: str) -> str:

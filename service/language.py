@@ -24,6 +24,7 @@ from enum import StrEnum
 from typing import Any, NoReturn, TypeVar
 
 from service.expression import MAX_BYTES, MAX_DIGITS, print_region
+from service.literals import shown
 from service.log import topics
 from service.model import (
     Aggregates,
@@ -39,10 +40,12 @@ from service.model import (
     Region,
     Source,
 )
-from service.where import covers, parse_where, region_json, shown
+from service.where import covers, parse_where, region_json
 
 __all__ = [
     "Limits",
+    "check_collection_name",
+    "is_query_id",
     "load_json",
     "parse_duration",
     "parse_query",
@@ -67,6 +70,7 @@ MAX_INSTANT_MS = 253_402_300_799_999
 
 _QUERY_ID = re.compile(r"[A-Za-z0-9._~:-]{1,200}")
 _SOURCE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_COLLECTION_NAME = re.compile(r"[A-Za-z0-9._~-]{1,100}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _DURATION = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -166,12 +170,16 @@ def parse_query(
     name = _query_id(body.get("id", id), id)
     source = _source_of(body["source"], sources)
     region = parse_where(body["where"], source, limit=limits.disjuncts, max_bytes=limits.text)
+    on = _kinds(body.get("on", ["match", "enter", "leave"]))
+    if Kind.CROSS in on and region.has_shapes:
+        detail = "cross needs a region of boxes; leave it out, or the polygons and circles"
+        raise Refusal(Reason.BAD_VALUE, "on", detail)
     return Query(
         id=name,
         source=source.name,
         where=body["where"],
         region=region,
-        on=_kinds(body.get("on", ["match", "enter", "leave"])),
+        on=on,
         initial=_choice(Initial, body.get("initial", Initial.EMIT), "initial"),
         select=_selected(body.get("select", []), source, limits.select),
         tags=_tags(body.get("tags", {}), limits.tags),
@@ -237,7 +245,7 @@ def _check_fields(body: Any, fields: tuple[str, ...], *, required: Iterable[str]
 
 
 def _query_id(given: Any, wanted: str | None) -> str:
-    if not isinstance(given, str) or not _QUERY_ID.fullmatch(given) or given in (".", ".."):
+    if not isinstance(given, str) or not is_query_id(given):
         detail = "must be 1 to 200 of A-Z a-z 0-9 . _ ~ : - and neither . nor .."
         raise Refusal(Reason.BAD_ID, "id", detail)
     if wanted is not None and given != wanted:
@@ -396,6 +404,17 @@ def parse_source(name: str, body: Any) -> Source:
     )
     _check_paths_differ(source)
     return source
+
+
+def is_query_id(text: str) -> bool:
+    return _QUERY_ID.fullmatch(text) is not None and text not in (".", "..")
+
+
+def check_collection_name(name: str) -> None:
+    """Raises Refusal: bad_id."""
+    if not _COLLECTION_NAME.fullmatch(name) or name in (".", ".."):
+        detail = "must be 1 to 100 of A-Z a-z 0-9 . _ ~ - and neither . nor .."
+        raise Refusal(Reason.BAD_ID, "name", detail)
 
 
 def source_body(source: Source) -> dict[str, Any]:

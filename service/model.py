@@ -3,7 +3,8 @@
 A query's ``where`` is a *region*: a union of conjuncts. Inside the service a number is bounded by one
 convention only, the half-open float64 interval ``[lo, hi)``; ``language`` maps every comparison onto it
 with ``nextafter``, so no kernel ever asks whether an end is open or closed. A category is bounded by a
-set of texts, wanted or unwanted; the engine turns texts into points of a dictionary-coded axis.
+set of texts, wanted or unwanted; the engine turns texts into points of a dictionary-coded axis. Two numbers
+together are bounded by shapes (``geometry``).
 
 A missing attribute has the value ``-inf``: it lies in no interval whose lower end is finite, and every
 bounded interval has one. "No constraint" is the absence of the attribute from the conjunct.
@@ -14,10 +15,12 @@ Pure: no I/O, no clock. Not for: parsing (``language``) or geometry over many ro
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
+
+from service.geometry import Rectangle, Shape, Shapes
 
 DEFAULT_TENANT = "default"
 
@@ -106,8 +109,34 @@ class Texts(NamedTuple):
     negated: bool
 
 
-Conjunct = Mapping[str, Interval | Texts]
-"""One box: every named attribute is within its bound. An attribute that is not named is free."""
+IN = "in"
+"""Under this name a conjunct has its shapes: a word that no attribute can be called by."""
+
+Bound = Interval | Texts | Shapes
+
+Conjunct = Mapping[str, Bound]
+"""One box: every named attribute is within its bound. An attribute that is not named is free. With shapes
+(``IN``) it is what lies in the box and in all of them."""
+
+
+def shapes_of(conjunct: Conjunct) -> Shapes | None:
+    shapes = conjunct.get(IN)
+    return shapes if isinstance(shapes, Shapes) else None
+
+
+def framed(conjunct: Conjunct, frames: Iterable[tuple[Shape, Rectangle]]) -> Conjunct | None:
+    """The box of a conjunct, without its shapes, as far as it lies in these rectangles over the attributes of
+    each shape; None if it does not."""
+    box = {name: bound for name, bound in conjunct.items() if name != IN}
+    for shape, rectangle in frames:
+        for name, (lo, hi) in zip((shape.x, shape.y), rectangle, strict=True):
+            known = box.get(name)
+            if isinstance(known, Interval):
+                lo, hi = max(lo, known.lo), min(hi, known.hi)
+            if not lo < hi:
+                return None
+            box[name] = Interval(lo, hi)
+    return box
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +159,48 @@ class Region:
 
     def __contains__(self, values: Mapping[str, float | str]) -> bool:
         """Whether a mapping of present attributes is inside: the slow twin of every index. O(bounds)."""
-        return any(all(_holds(bound, values.get(name)) for name, bound in c.items()) for c in self.conjuncts)
+        return any(
+            all(
+                _holds_all(bound, values) if isinstance(bound, Shapes) else _holds(bound, values.get(name))
+                for name, bound in conjunct.items()
+            )
+            for conjunct in self.conjuncts
+        )
+
+    @property
+    def attributes(self) -> frozenset[str]:
+        """The attributes that it bounds."""
+        return frozenset(
+            named
+            for conjunct in self.conjuncts
+            for name, bound in conjunct.items()
+            for named in (bound.attributes if isinstance(bound, Shapes) else (name,))
+        )
+
+    @property
+    def has_shapes(self) -> bool:
+        return any(IN in conjunct for conjunct in self.conjuncts)
 
 
-def _order(conjunct: Conjunct) -> tuple[tuple[str, tuple[float, float], tuple[str, ...]], ...]:
+def _order(conjunct: Conjunct) -> tuple[tuple[str, tuple[float, float], tuple[Any, ...]], ...]:
     """A sort key that tells any two conjuncts apart. The ends of a category's are those of no interval."""
-    return tuple(
-        (name, bound, ())
-        if isinstance(bound, Interval)
-        else (name, (math.inf, float(bound.negated)), tuple(sorted(bound.values)))
-        for name, bound in sorted(conjunct.items())
-    )
+    return tuple((name, *_order_of(bound)) for name, bound in sorted(conjunct.items()))
+
+
+def _order_of(bound: Bound) -> tuple[tuple[float, float], tuple[Any, ...]]:
+    if isinstance(bound, Interval):
+        return bound, ()
+    if isinstance(bound, Shapes):
+        return (math.inf, math.inf), bound.key
+    return (math.inf, float(bound.negated)), tuple(sorted(bound.values))
+
+
+def _holds_all(bound: Shapes, values: Mapping[str, float | str]) -> bool:
+    for shape in bound.shapes:
+        x, y = values.get(shape.x), values.get(shape.y)
+        if not isinstance(x, float | int) or not isinstance(y, float | int) or not shape.holds(x, y):
+            return False
+    return True
 
 
 def _holds(bound: Interval | Texts, value: float | str | None) -> bool:

@@ -17,7 +17,7 @@ Not for: reading bytes or whole bodies (``language``). Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -28,12 +28,27 @@ from service.expression import (
     Either,
     Every,
     Op,
-    Place,
-    Value,
     comparisons,
     parse_expression,
 )
-from service.model import LOWEST, AttributeType, Conjunct, Interval, Reason, Refusal, Region, Source, Texts
+from service.geometry import Polygon, Rectangle, Shape, Shapes, lies_in, rectangle_lies_in
+from service.literals import Place, Value, number_of, shown
+from service.model import (
+    IN,
+    LOWEST,
+    AttributeType,
+    Bound,
+    Conjunct,
+    Interval,
+    Reason,
+    Refusal,
+    Region,
+    Source,
+    Texts,
+    framed,
+    shapes_of,
+)
+from service.shapes import Within, json_shapes, read_shape, shape_json
 
 #: Pairs of conjuncts that may be met for each disjunct of the limit: room for products that are mostly empty.
 PAIRS_PER_DISJUNCT = 32
@@ -78,10 +93,30 @@ def _single(conjunct: Conjunct) -> Iterable[Conjunct]:
 
 
 def _within(box: Conjunct, around: Conjunct) -> bool:
-    return all(name in box and _bound_within(box[name], bound) for name, bound in around.items())
+    """Whether a conjunct surely lies in another. Of the shapes of the inner one each is looked at alone, and
+    the box around them."""
+    boxes = list(_framed(box))
+    for name, bound in around.items():
+        if isinstance(bound, Shapes):
+            if not all(_shape_holds(shape, box, boxes) for shape in bound.shapes):
+                return False
+        elif not all(name in one and _bound_within(one[name], bound) for one in boxes):
+            return False
+    return True
 
 
-def _bound_within(a: Interval | Texts, b: Interval | Texts) -> bool:
+def _shape_holds(outer: Shape, inner: Conjunct, boxes: list[Conjunct]) -> bool:
+    shapes = shapes_of(inner)
+    if shapes is not None and any(lies_in(shape, outer) for shape in shapes.shapes):
+        return True
+    sides = [(box.get(outer.x), box.get(outer.y)) for box in boxes]
+    return all(
+        isinstance(x, Interval) and isinstance(y, Interval) and rectangle_lies_in(Rectangle(x, y), outer)
+        for x, y in sides
+    )
+
+
+def _bound_within(a: Bound, b: Bound) -> bool:
     if isinstance(a, Interval) and isinstance(b, Interval):
         return b.lo <= a.lo and a.hi <= b.hi
     assert isinstance(a, Texts) and isinstance(b, Texts), "an attribute has one type"
@@ -94,10 +129,16 @@ def region_json(region: Region) -> dict[str, Any]:
     """The JSON form of a region, of which ``parse_where`` makes an equal region. O(bounds)."""
     return {
         "any": [
-            {name: dict(comparisons(bound)) for name, bound in conjunct.items()}
-            for conjunct in region.conjuncts
+            {name: _bound_json(bound) for name, bound in conjunct.items()} for conjunct in region.conjuncts
         ]
     }
+
+
+def _bound_json(bound: Bound) -> Any:
+    if not isinstance(bound, Shapes):
+        return dict(comparisons(bound))
+    shapes = [shape_json(shape) for shape in bound.ordered()]
+    return shapes if len(shapes) > 1 else shapes[0]
 
 
 _OPERATORS = frozenset(Op)
@@ -122,8 +163,18 @@ def _json_condition(where: Any, field: str) -> Condition:
 def _json_disjunct(disjunct: Any, field: str) -> Condition:
     if not isinstance(disjunct, dict):
         raise Refusal(Reason.SYNTAX, field, "must be an object of attributes and their bounds")
-    parts = (_json_bounds(name, bounds, f"{field}.{shown(name)}") for name, bounds in disjunct.items())
+    parts: list[Condition] = []
+    for name, given in disjunct.items():
+        where = f"{field}.{shown(name)}"
+        if name == IN:
+            parts += [_any_part(shape, Place(where)) for shape in json_shapes(given, where)]
+        else:
+            parts.append(_json_bounds(name, given, where))
     return Every(tuple(parts), Place(field))
+
+
+def _any_part(parts: list[Within], place: Place) -> Condition:
+    return parts[0] if len(parts) == 1 else Either(parts, place)
 
 
 def _json_bounds(attribute: str, bounds: Any, field: str) -> Condition:
@@ -146,7 +197,7 @@ def _json_comparison(attribute: str, name: str, bound: Any, field: str) -> Compa
     return Comparison(attribute, op, values, place)
 
 
-Key = frozenset[tuple[str, Interval | Texts]]
+Key = frozenset[tuple[str, Bound]]
 
 
 class _Product(NamedTuple):
@@ -200,6 +251,8 @@ class Normaliser:
                 detail = "no finite number satisfies this; leave it out"
                 raise condition.place.refusal(Reason.EMPTY_RANGE, detail)
             return _Product([{condition.attribute: bound} for bound in bounds], [])
+        if isinstance(condition, Within):
+            return _Product([_located(condition, self._source)], [])
         if isinstance(condition, Either):
             union = _distinct(conjunct for part in condition.parts for conjunct in self._union(part))
             return _Product([{}], [union])
@@ -263,10 +316,25 @@ def _meet(a: Conjunct, b: Conjunct) -> Conjunct | None:
         if narrowed is None:
             return None
         both[name] = narrowed
-    return both
+    return None if IN in both and next(_framed(both), None) is None else both
 
 
-def _narrow(a: Interval | Texts, b: Interval | Texts) -> Interval | Texts | None:
+def _framed(conjunct: Conjunct) -> Iterator[Conjunct]:
+    """The boxes around a conjunct: of shapes, those that are not empty."""
+    shapes = shapes_of(conjunct)
+    if shapes is None:
+        yield conjunct
+        return
+    ordered = shapes.ordered()
+    for frame in product(*(shape.frame() for shape in ordered)):
+        box = framed(conjunct, zip(ordered, frame, strict=True))
+        if box is not None:
+            yield box
+
+
+def _narrow(a: Bound, b: Bound) -> Bound | None:
+    if isinstance(a, Shapes) and isinstance(b, Shapes):
+        return Shapes(a.shapes | b.shapes)
     if isinstance(a, Interval) and isinstance(b, Interval):
         lo, hi = max(a.lo, b.lo), min(a.hi, b.hi)
         return Interval(lo, hi) if lo < hi else None
@@ -279,16 +347,34 @@ def _narrow(a: Interval | Texts, b: Interval | Texts) -> Interval | Texts | None
     return Texts(wanted, False) if wanted else None
 
 
-def _bounds(comparison: Comparison, source: Source) -> list[Interval] | list[Texts]:
-    """A comparison as the union of these bounds; empty if no value satisfies it."""
-    attribute, op, values, place = comparison
+def _type_of(attribute: str, source: Source, place: Place) -> AttributeType:
     kind = source.attributes.get(attribute)
     if kind is None:
         known = ", ".join(list(source.attributes)[:20])
         detail = f"source {source.name} has no attribute {shown(attribute)}; it has {known}"
         raise place.refusal(Reason.UNKNOWN_ATTRIBUTE, detail)
+    return kind
+
+
+def _located(within: Within, source: Source) -> Conjunct:
+    """A shape as a conjunct; an upright rectangle is a box like any other."""
+    for attribute in within.attributes:
+        if _type_of(attribute, source, within.place) is not AttributeType.NUMBER:
+            detail = f"{attribute} is a category; a shape lies over two numbers"
+            raise within.place.refusal(Reason.BAD_OPERATOR, detail)
+    shape = read_shape(within)
+    rectangle = shape.rectangle() if isinstance(shape, Polygon) else None
+    if rectangle is None:
+        return {IN: Shapes(frozenset((shape,)))}
+    return {shape.x: Interval(*rectangle.x), shape.y: Interval(*rectangle.y)}
+
+
+def _bounds(comparison: Comparison, source: Source) -> list[Interval] | list[Texts]:
+    """A comparison as the union of these bounds; empty if no value satisfies it."""
+    attribute, op, values, place = comparison
+    kind = _type_of(attribute, source, place)
     if kind is AttributeType.NUMBER:
-        return _intervals(op, sorted({_number(value) for value in values}))
+        return _intervals(op, sorted({number_of(value) for value in values}))
     if op not in (Op.EQ, Op.NE, Op.IN, Op.NOT_IN):
         detail = f"{attribute} is a category, which has no order; compare it by ==, != or in"
         raise place.refusal(Reason.BAD_OPERATOR, detail)
@@ -319,28 +405,6 @@ def _next(number: float) -> float:
     return math.nextafter(number, math.inf) + 0.0
 
 
-def _number(given: Value) -> float:
-    """The bound as a finite float64, never -0.0. Raises Refusal: not_a_number, not_finite, inexact."""
-    value, place = given
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise place.refusal(Reason.NOT_A_NUMBER, f"{shown(value)} is not a number; write one, without quotes")
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise place.refusal(
-                Reason.NOT_FINITE, "must be a finite float64; leave the bound out for no limit"
-            )
-        return value + 0.0
-    try:
-        number = float(value)
-    except OverflowError:
-        detail = "no float64 is such a large integer; leave the bound out for no limit"
-        raise place.refusal(Reason.INEXACT, detail) from None
-    if int(number) != value:
-        detail = f"no float64 is exactly {value}; write {value}.0 for the nearest, which is {int(number)}"
-        raise place.refusal(Reason.INEXACT, detail)
-    return number + 0.0
-
-
 def _text(given: Value) -> str:
     value, place = given
     if not isinstance(value, str):
@@ -351,14 +415,3 @@ def _text(given: Value) -> str:
         detail = "half of a surrogate pair is no text; write the whole sign"
         raise place.refusal(Reason.SYNTAX, detail) from None
     return value
-
-
-def shown(value: object) -> str:
-    """A value in a few words, for details: of whatever size and depth it is."""
-    if isinstance(value, str):
-        return value if len(value) <= 80 else value[:77] + "..."
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, int | float):
-        return repr(value) if abs(value) < 1e300 else "a huge number"
-    return "an object" if isinstance(value, dict) else "a list"

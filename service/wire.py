@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.engine.aggregates import AggregateRecord
-from service.engine.catalog import Entry
+from service.engine.commands import Entry
 from service.engine.effects import (
     CROSS,
     ENTER,
@@ -288,8 +288,7 @@ def _original(value: bytes, max_bytes: int) -> dict[str, Any]:
 def command_message(entry: Entry, *, at_ms: int, by: str | None = None) -> Message:
     """An entry as it goes into the command log; ``at`` and ``by`` are when and who, for the history."""
     who = {} if by is None else {"by": by}
-    body = json.dumps({**entry.body, "at": at_ms, **who}, ensure_ascii=False, separators=(",", ":"))
-    return Message(entry.key.encode(), body.encode())
+    return Message(entry.key.encode(), _to_json({**entry.body, "at": at_ms, **who}))
 
 
 def command_body(value: bytes | None) -> Any:

@@ -29,21 +29,23 @@ DISJUNCT_EXAMPLE = {
 
 
 class BorderView(Shape):
-    """The end of a bound on a number, and how far away the value is."""
+    """The end of a bound on a number, or the edge of a shape, and how far away the value is."""
 
     attribute: str
-    border: float
-    distance: float
+    border: float | None = Field(description="null of the edge of a shape")
+    distance: float = Field(description="in the unit of the attribute; from a circle in metres")
     open: bool = Field(description="whether the border itself is outside the bound")
 
 
 class FailureView(Shape):
-    """A comparison that does not hold."""
+    """A comparison or a shape that does not hold."""
 
-    attribute: str
+    attribute: str = Field(description="of a shape, such as (lon, lat)")
     predicate: str = Field(description="in canonical form")
     bound: dict[str, Any] = Field(description="the same as JSON; of a category, the texts that would do")
-    value: float | str | None = Field(description="null where it is missing")
+    value: float | str | tuple[float, float] | None = Field(
+        description="null where it is missing; of a shape, the position"
+    )
     missing: bool
     margin: BorderView | None = Field(
         description="the border that the value is to pass; null where no change of a number would do"
@@ -55,15 +57,15 @@ class DisjunctView(Shape):
     holds: bool
     fails: list[FailureView]
     margin: BorderView | None = Field(
-        description="where it holds, its nearest border; where only numbers are in the way, the farthest of"
-        " those that are to be passed; else null"
+        description="where it holds and has no shape, its nearest border; where only numbers are in the way,"
+        " the farthest of those that are to be passed; else null"
     )
 
 
 class Verdicts(Shape):
     """Of one event. ``margin``: of a query that holds: as long as no number changes by as much, it goes on
     holding; of one that does not: with every number free to pass as much, some disjunct can hold. Null where
-    no number has such a border."""
+    no number has such a border, or a shape has a say."""
 
     values: dict[str, float | str]
     holds: bool
@@ -168,7 +170,9 @@ class SafeRegionView(Shape):
     stream_id: str
     values: dict[str, float | str]
     queries: int = Field(description="how many enabled queries were looked at")
-    maximal: bool = Field(description="false where the work was cut short: the region may be larger")
+    maximal: bool = Field(
+        description="false where the work was cut short, or queries have shapes: the region may be larger"
+    )
     sides: list[NumberSideView | TextSideView] = Field(description="in the order of the source's attributes")
 
 

@@ -9,8 +9,10 @@ from service.engine.explain import Border, Disjunct, Explanation, Failure
 from service.engine.inquiry import Event
 from service.engine.safe_region import NumberSide, SafeRegion, TextSide
 from service.expression import comparisons
+from service.geometry import Shape
 from service.language import print_region
 from service.model import Conjunct, Region
+from service.shapes import shape_json, shape_text
 
 
 def explanation_view(
@@ -39,11 +41,20 @@ def _disjunct_view(conjunct: Conjunct, disjunct: Disjunct) -> dict[str, Any]:
 def _failure_view(failure: Failure) -> dict[str, Any]:
     return {
         "attribute": failure.attribute,
-        "predicate": print_region(Region(({failure.attribute: failure.bound},))),
-        "bound": dict(comparisons(failure.bound)),
+        **_predicate_view(failure),
         "value": failure.value,
         "missing": failure.value is None,
         "margin": _border_view(failure.nearest),
+    }
+
+
+def _predicate_view(failure: Failure) -> dict[str, Any]:
+    bound = failure.bound
+    if isinstance(bound, Shape):
+        return {"predicate": shape_text(bound), "bound": shape_json(bound)}
+    return {
+        "predicate": print_region(Region(({failure.attribute: bound},))),
+        "bound": dict(comparisons(bound)),
     }
 
 

@@ -17,6 +17,7 @@ from service import __version__
 from service.api import (
     bulk,
     collection,
+    collections,
     events,
     explain,
     health,
@@ -46,7 +47,7 @@ holds: `active_from` names the first offset of each partition that sees it.
 #: ``bulk`` and ``collection`` come first: their paths begin like that of one query; so does ``overview``. The
 #: answers about a stream come before the stream, whose id may hold a slash.
 _ROUTERS = (
-    *(sources, bulk, collection, overview, queries, validation, explain),
+    *(sources, bulk, collections, collection, overview, queries, validation, explain),
     *(events, stream_answers, streams, outputs, history, health),
 )
 

@@ -57,6 +57,12 @@ async def read_body(request: Request, settings: Settings) -> bytes:
     return b"".join([chunk async for chunk in chunks])
 
 
+async def read_bulk(request: Request, settings: Settings) -> bytes:
+    """A whole body of many queries. Raises ProblemError (413)."""
+    chunks = _limited(request, settings.max_bulk_bytes, "max_bulk_bytes")
+    return b"".join([chunk async for chunk in chunks])
+
+
 async def read_message(request: Request, settings: Settings) -> bytes:
     """A body that becomes one message of the command log. Raises ProblemError (413)."""
     chunks = _limited(request, settings.max_message_bytes, "max_message_bytes")

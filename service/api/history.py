@@ -1,7 +1,8 @@
 """Who changed what and when: the command log, for people.
 
-Every change of a source or query is one entry of the command log, so the log is the history. A broker keeps
-replaced entries for the time that its ``queries`` topic is told to (compaction lag); what is older is gone.
+Every change of a source, query or collection is one entry of the command log, so the log is the history. A
+broker keeps replaced entries for the time that its ``queries`` topic is told to (compaction lag); what is
+older is gone.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _EXAMPLE = {
             "what": "written",
             "query": "harbour-7-fast",
             "source": None,
+            "collection": None,
             "changed": None,
             "body": {"id": "harbour-7-fast", "source": "ais", "where": "sog > 10"},
         },
@@ -37,6 +39,7 @@ _EXAMPLE = {
             "what": "deleted",
             "query": "harbour-7-fast",
             "source": None,
+            "collection": None,
             "changed": None,
             "body": None,
         },
@@ -50,6 +53,7 @@ class Asked(BaseModel):
 
     query: str | None = Field(None, description="only the entries of this query")
     source: str | None = Field(None, description="only the entries of this source itself")
+    collection: str | None = Field(None, description="only the entries of this collection itself")
     after: int = Field(0, ge=0, le=2**53, description="from this command on: the `next` of the page before")
     limit: int = Field(1_000, ge=1, description="look at so many commands; the setting max_page bounds it")
 
@@ -68,26 +72,36 @@ async def get_history(asked: Annotated[Asked, Query()], service: LiveService) ->
     no more than the command of your last change. `by` is what a client said of itself in the header
     `X-Actor`."""
     service.check_limit(asked.limit)
+    wanted = asked.model_dump(include={"query", "source", "collection"}, exclude_none=True)
     found, following = await service.history(asked.after, asked.limit)
     before: dict[tuple[str, str], dict[str, Any]] = {}
     shown = []
     for command, body in found:
         entry = _entry(command, body, before)
-        wanted = asked.query is None and asked.source is None
-        wanted |= asked.query is not None and entry["query"] == asked.query
-        wanted |= asked.source is not None and entry["source"] == asked.source
-        if wanted:
+        if not wanted or any(entry[about] == name for about, name in wanted.items()):
             shown.append(entry)
     return json_answer({"entries": shown, "next": following})
+
+
+#: By the op of a command, what it is about: the field that has the name, and the one that has the new body.
+_ABOUT = {
+    "source": ("source", "name", "source"),
+    "collection": ("collection", "name", None),
+    "query": ("query", "id", "query"),
+    "delete": ("query", "id", None),
+}
 
 
 def _entry(command: int, body: Any, before: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
     """One command as people read it. ``before`` has the last body of each thing on the page, moved on."""
     body = body if isinstance(body, dict) else {}
     op = body.get("op")
-    kind = "source" if op == "source" else "query"
-    name = body.get("name") if op == "source" else body.get("id")
-    key, new = (kind, str(name)), body.get("source" if op == "source" else "query")
+    kind, named, inner = _ABOUT.get(op, ("query", "id", None))
+    name = body.get(named)
+    new = body.get(inner) if inner else None
+    if op == "collection" and not body.get("deleted"):
+        new = {field: body.get(field) for field in ("source", "kind", "members")}
+    key = (kind, str(name))
     old = before.pop(key, None)
     changed = None
     if isinstance(new, dict):
@@ -99,8 +113,7 @@ def _entry(command: int, body: Any, before: dict[tuple[str, str], dict[str, Any]
         "at": body.get("at"),
         "by": body.get("by"),
         "what": _what(op, body, old, changed),
-        "query": name if kind == "query" else None,
-        "source": name if kind == "source" else None,
+        **{about: name if about == kind else None for about in ("query", "source", "collection")},
         "changed": changed,
         "body": new,
     }
@@ -110,8 +123,10 @@ def _what(op: Any, body: dict[str, Any], old: dict[str, Any] | None, changed: li
     """``written`` is a body whose predecessor is not on the page: it may be the first or not."""
     if op == "delete":
         return str(body.get("reason", "deleted"))
-    if op not in ("query", "source"):
+    if op not in _ABOUT:
         return "unreadable"
+    if body.get("deleted"):
+        return "deleted"
     if changed == ["enabled"]:
         return "enabled" if body["query"]["enabled"] else "disabled"
     return "written" if old is None else "changed"

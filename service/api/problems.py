@@ -41,6 +41,7 @@ _REASON_OF_STATUS: Mapping[int, str] = {
     400: "bad_request",
     404: "not_found",
     405: "method_not_allowed",
+    415: "unsupported_media_type",
     501: "not_supported",
     503: "unavailable",
 }
@@ -177,6 +178,7 @@ _EXAMPLES: Mapping[int, tuple[str, str, str]] = {
     409: ("exists", "id", "query 'harbour-7-fast' exists; use PUT to replace it"),
     412: ("changed", "If-Match", "query 'harbour-7-fast' is at version 12; read it again and repeat"),
     413: ("too_large", "", "the body is longer than the 33554432 bytes of max_request_bytes"),
+    415: ("unsupported_media_type", "Content-Type", "must be application/geo+json or text/csv"),
     422: ("unknown_attribute", "where", "source 'ais' has no attribute 'speed'"),
     500: ("internal", "", "the service failed on this request; its log says why"),
     501: ("not_supported", "", "consumers read the topics of this log themselves"),

@@ -61,18 +61,18 @@ _AGGREGATES = {
     **_NUMBERS,
     "partitions": [{"topic": "events.ais", "partition": 0, **_NUMBERS}],
 }
-_ETAG = {"ETag": {"description": "the version; If-Match takes it", "schema": {"type": "string"}}}
+ETAG_HEADER = {"ETag": {"description": "the version; If-Match takes it", "schema": {"type": "string"}}}
 
 
 def _query(description: str, example: dict[str, Any]) -> dict[str, Any]:
-    return {**answer(QueryView, description, example), "headers": _ETAG}
+    return {**answer(QueryView, description, example), "headers": ETAG_HEADER}
 
 
-def _etag(version: int) -> str:
+def etag(version: int) -> str:
     return f'"{version}"'
 
 
-def _version(if_match: str | None) -> str | None:
+def version_in(if_match: str | None) -> str | None:
     """The version in an If-Match: ``"12"``, bare ``12`` or ``*``. A weak tag is none and never matches."""
     if if_match is None:
         return None
@@ -85,7 +85,7 @@ def _version(if_match: str | None) -> str | None:
 def _changed(outcome: Outcome) -> Response:
     assert isinstance(outcome.subject, Registered)
     view = {**query_view(outcome.subject), "active_from": active_from(outcome)}
-    headers = {"ETag": _etag(outcome.subject.version)}
+    headers = {"ETag": etag(outcome.subject.version)}
     created = outcome.done == "created"
     if created:
         headers["Location"] = f"/v1/queries/{outcome.subject.query.id}"
@@ -106,7 +106,7 @@ def _changed(outcome: Outcome) -> Response:
 async def put_query(id: str, request: Request, service: LiveService, if_match: IfMatch = None) -> Response:
     """Replaces the whole; what the body leaves out takes its default. The same body again changes nothing.
     The answer is sent when the change holds."""
-    version = _version(if_match)
+    version = version_in(if_match)
     body = load_json(await read_message(request, service.settings))
     return _changed(await service.command(PutQuery(id, body, if_match=version)))
 
@@ -134,7 +134,7 @@ async def post_query(request: Request, service: LiveService) -> Response:
 )
 async def patch_query(id: str, request: Request, service: LiveService, if_match: IfMatch = None) -> Response:
     """Replaces the fields that the body names, each as a whole, and no other."""
-    version = _version(if_match)
+    version = version_in(if_match)
     changes = load_json(await read_message(request, service.settings))
     return _changed(await service.command(PatchQuery(id, changes, if_match=version)))
 
@@ -158,7 +158,7 @@ async def patch_query(id: str, request: Request, service: LiveService, if_match:
     },
 )
 async def delete_query(id: str, service: LiveService, if_match: IfMatch = None) -> Response:
-    outcome = await service.command(DeleteQuery(id, if_match=_version(if_match)))
+    outcome = await service.command(DeleteQuery(id, if_match=version_in(if_match)))
     return Response(status_code=204, headers={"Active-From": json.dumps(active_from(outcome))})
 
 
@@ -176,7 +176,7 @@ async def get_query(id: str, service: LiveService) -> Response:
         lambda engine: (engine.catalog.queries.get(id), engine.catalog.quarantined.get(id))
     )
     if registered is not None:
-        return json_answer(query_view(registered), headers={"ETag": _etag(registered.version)})
+        return json_answer(query_view(registered), headers={"ETag": etag(registered.version)})
     if quarantined is None:
         raise _unknown(id)
     return json_answer(quarantined_view(id, quarantined))

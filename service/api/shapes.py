@@ -91,6 +91,7 @@ class IndexView(Shape):
     source: str
     matching: list[IndexPart]
     quiet: list[IndexPart]
+    shaped: list[IndexPart]
 
 
 class Why(Shape):
@@ -158,6 +159,29 @@ class BulkSummary(Shape):
     refused: int
     active_from: ActiveFrom | None = Field(description="null where nothing changed")
     failures: list[LineFailure]
+
+
+class CollectionView(Shape):
+    """A set of queries that is replaced as one."""
+
+    name: str
+    source: str
+    kind: Literal["geojson", "csv", "parquet"] = Field(description="of the file that it was made from")
+    members: int
+    at: int | None = Field(description="when it was last put, ms since 1970")
+    etag: str = Field(description="the version, of members too; If-Match takes it")
+
+
+class CollectionList(Shape):
+    collections: list[CollectionView]
+
+
+class ChangedCollection(CollectionView):
+    created: int
+    replaced: int
+    unchanged: int
+    deleted: int
+    active_from: ActiveFrom | None = Field(description="null where nothing changed")
 
 
 class Members(Shape):
@@ -234,8 +258,9 @@ class HistoryEntry(Shape):
         description="`written` (its predecessor is not on this page), `changed`, `enabled`, `disabled`,"
         " `deleted`, `expired`"
     )
-    query: str | None
+    query: str | None = Field(description="the query that was changed; so with the two below")
     source: str | None
+    collection: str | None = Field(description="its members have entries of their own")
     changed: list[str] | None = Field(description="fields that differ from the body before, if it is here")
     body: dict[str, Any] | None
 

@@ -63,6 +63,7 @@ _INDEX_VIEW = {
         },
     ],
     "quiet": [],
+    "shaped": [],
 }
 _CHANGED = {
     **_VIEW,
@@ -117,7 +118,8 @@ async def get_source(name: str, service: LiveService) -> Response:
 )
 async def get_index(name: str, service: LiveService) -> Response:
     """The structures that hold the queries, why each was chosen, and what an event was predicted to cost in
-    it. ``matching`` has the queries with ``match`` in their ``on``, ``quiet`` the others."""
+    it. ``matching`` has the queries with ``match`` in their ``on``, ``quiet`` the others, ``shaped`` those
+    with polygons and circles."""
 
     def look(engine: Engine) -> dict[str, Any] | None:
         source = engine.catalog.sources.get(name)

@@ -47,7 +47,9 @@ def _entries(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def _line(entry: dict[str, Any]) -> str:
     at = entry["at"]
     when = "-" if at is None else f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d %H:%M:%S}Z"
-    name = entry["query"] or f"source {entry['source']}"
+    name = entry["query"] or (
+        f"source {entry['source']}" if entry["source"] else f"collection {entry['collection']}"
+    )
     by = f" by {entry['by']}" if entry["by"] else ""
     fields = f": {', '.join(entry['changed'])}" if entry["changed"] else ""
     return f"{when}  {entry['command']:>8}  {name}  {entry['what']}{by}{fields}"

@@ -12,8 +12,8 @@ import msgspec
 
 from service.cli.errors import FAILED, USAGE, CliError
 from service.cli.files import BadRow, Row, reading, unzipped
-from service.engine.catalog import Draft, Entry
-from service.engine.commands import Command, PutQuery, PutSource
+from service.engine.catalog import Draft
+from service.engine.commands import Command, Entry, PutQuery, PutSource
 from service.engine.effects import Refused
 from service.engine.engine import Engine
 from service.language import load_json

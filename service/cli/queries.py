@@ -13,6 +13,7 @@ import httpx
 from service.cli.client import add_url, connected, problem_text, send
 from service.cli.errors import FAILED, USAGE, CliError
 from service.cli.files import unzipped
+from service.cli.progress import sending
 
 _CHUNK = 64 * 1024
 _SHOWN = 20
@@ -66,20 +67,13 @@ def run_import(args: argparse.Namespace) -> int:
 
 def import_queries(client: httpx.Client, file: Path, *, atomic: bool) -> dict[str, Any]:
     """Sends a file as one streamed request; returns the service's summary. Raises CliError."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
-
-    console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task(f"sending {file.name}", total=file.stat().st_size)
+    with sending(file) as sent:
 
         def chunks() -> Iterator[bytes]:
             with file.open("rb") as raw, unzipped(file, raw) as stream:
                 while chunk := stream.read(_CHUNK):
                     yield chunk
-                    bar.update(task, completed=raw.tell())
-            bar.update(task, description="the service is applying them")
+                    sent(raw.tell())
 
         response = client.post(
             "/v1/queries:bulk",

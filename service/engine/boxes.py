@@ -17,7 +17,7 @@ import numpy as np
 
 from service.engine.categories import Dictionary
 from service.index.protocol import Bounds, Slots
-from service.model import Conjunct, Interval, Region, Texts
+from service.model import Bound, Conjunct, Interval, Texts
 
 _AT_A_TIME = 10_000
 """Regions whose boxes are tuples at one time: these take several times the room of the columns."""
@@ -34,18 +34,21 @@ class Boxes(NamedTuple):
 
 
 def boxes_of(
-    numbered: Iterable[tuple[int, Region]], attributes: Sequence[str], dictionaries: Mapping[str, Dictionary]
+    numbered: Iterable[tuple[int, Iterable[Conjunct]]],
+    attributes: Sequence[str],
+    dictionaries: Mapping[str, Dictionary],
 ) -> Boxes:
-    """The boxes of some regions under their numbers, in order. O(n d) for n boxes in d attributes."""
+    """The boxes of some unions of conjuncts without shapes under their numbers, in order. O(n d) for n boxes
+    in d attributes."""
     dims = len(attributes)
     owners, los, his = [np.empty(0, np.int32)], [np.empty((0, dims))], [np.empty((0, dims))]
     left = iter(numbered)
     while some := list(islice(left, _AT_A_TIME)):
         rows: list[tuple[Interval, ...]] = []
         counts: list[int] = []
-        for _, region in some:
+        for _, conjuncts in some:
             before = len(rows)
-            for conjunct in region.conjuncts:
+            for conjunct in conjuncts:
                 rows.extend(product(*_axes(conjunct, attributes, dictionaries)))
             counts.append(len(rows) - before)
         flat = np.fromiter(chain.from_iterable(chain.from_iterable(rows)), np.float64, 2 * len(rows) * dims)
@@ -56,10 +59,11 @@ def boxes_of(
     return Boxes(np.concatenate(owners), np.concatenate(los), np.concatenate(his))
 
 
-def stretches(bound: Interval | Texts, dictionary: Dictionary | None) -> Sequence[Interval]:
+def stretches(bound: Bound, dictionary: Dictionary | None) -> Sequence[Interval]:
     """What a bound allows on the axis of its attribute, ascending; a category has a dictionary."""
     if isinstance(bound, Interval):
         return [bound]
+    assert isinstance(bound, Texts), "shapes are no bound of an axis"
     assert dictionary is not None, "texts bound categories only"
     return dictionary.intervals(bound)
 

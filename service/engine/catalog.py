@@ -10,29 +10,26 @@ Pure. Borders that a change causes are the engine's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
+from service.engine.collections import Collections
 from service.engine.commands import (
+    ChangeCollection,
+    ChangeMember,
     Command,
     DeleteQuery,
-    Done,
+    Entry,
     ExpireQuery,
     PatchQuery,
+    Prepared,
     PutQuery,
     PutSource,
     Registered,
 )
 from service.language import Limits, parse_query, parse_source, patch_body, query_body, source_body
 from service.model import Query, Reason, Refusal, Source
-
-
-class Entry(NamedTuple):
-    """One command as it lies in the log: compaction key and JSON body."""
-
-    key: str
-    body: dict[str, Any]
 
 
 class QueryChange(NamedTuple):
@@ -62,16 +59,6 @@ class Quarantined(NamedTuple):
     refusal: Refusal
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A request that was judged well: what will have been done to what. ``entry`` is None where nothing
-    changes; ``subject`` is None where a quarantined query is deleted."""
-
-    done: Done
-    subject: Query | Source | None
-    entry: Entry | None
-
-
 class Catalog:
     """See the module. All look-ups are by id; O(1)."""
 
@@ -83,6 +70,7 @@ class Catalog:
         self.source_versions: dict[str, int] = {}
         self.queries: dict[str, Registered] = {}
         self.quarantined: dict[str, Quarantined] = {}
+        self.collections = Collections()
         self._expiries: list[tuple[int, str]] = []
 
     def expired(self, now_ms: int) -> list[ExpireQuery]:
@@ -111,6 +99,8 @@ class Catalog:
             return self._apply_query(offset, body, judged)
         if op == "delete":
             return self._apply_delete(offset, body)
+        if op == "collection":
+            self.collections.apply(offset, body)
         return None
 
     def _apply_source(self, offset: int, body: dict[str, Any]) -> SourceChange:
@@ -132,8 +122,10 @@ class Catalog:
             after = judged if isinstance(judged, Query) else self._read(id, body["query"])
         except Refusal as refusal:
             self.quarantined[id] = Quarantined(body["query"], refusal)
+            self.collections.follow(offset, id, body["query"].get("tags"))
             return QueryChange(offset, id, before, None, "quarantined") if before else None
         self.queries[id] = Registered(after, offset)
+        self.collections.follow(offset, id, after.tags)
         if after.expires_at is not None:
             heappush(self._expiries, (after.expires_at, id))
         return QueryChange(offset, id, before, after, _reason(before, after))
@@ -146,6 +138,7 @@ class Catalog:
         if "expires_at" in body and (old is None or old.query.expires_at != body["expires_at"]):
             return None  # another worker was faster, and it may be another query by now
         self.quarantined.pop(body["id"], None)
+        self.collections.follow(offset, body["id"], None)
         if old is None:
             return None
         del self.queries[old.query.id]
@@ -192,6 +185,10 @@ class Draft:
                 return self._delete_query(command)
             case ExpireQuery():
                 return self._expire_query(command)
+            case ChangeMember():
+                return self._change_member(command)
+            case ChangeCollection():
+                return self._change_collection(command)
 
     def _put_source(self, command: PutSource) -> Prepared:
         before = self._sources.get(command.name)
@@ -228,7 +225,7 @@ class Draft:
         if query is None or query.source != source:
             return
         counted = query.aggregates.of if query.aggregates else ()
-        named = {*query.select, *counted}.union(*(conjunct.keys() for conjunct in query.region.conjuncts))
+        named = {*query.select, *counted} | query.region.attributes
         for name in sorted(changed & named):
             raise Refusal(
                 Reason.IN_USE,
@@ -276,12 +273,8 @@ class Draft:
             raise Refusal(
                 Reason.BAD_VALUE, "source", f"a query stays on its source, {before.source!r}; use another id"
             )
-        if before is None and not self._quarantined(query.id):
-            if len(self._catalog.queries) + self._growth >= self._catalog.max_queries:
-                raise Refusal(
-                    Reason.LIMIT, "id", f"there are {self._catalog.max_queries} queries, the most allowed"
-                )
-            self._growth += 1
+        if before is None:
+            self._make_room(query.id)
         self._queries[query.id] = query
         if before is not None and query_body(before) == query_body(query):
             return Prepared("unchanged", query, None)
@@ -289,6 +282,35 @@ class Draft:
             f"query:{query.id}", {"v": 1, "op": "query", "id": query.id, "query": query_body(query)}
         )
         return Prepared("created" if before is None else "replaced", query, entry)
+
+    def _make_room(self, id: str) -> None:
+        """A query is to come under an id that has none."""
+        if self._quarantined(id):
+            return
+        most = self._catalog.max_queries
+        if len(self._catalog.queries) + self._growth >= most:
+            raise Refusal(Reason.LIMIT, "id", f"there are {most} queries, the most allowed")
+        self._growth += 1
+
+    def _change_member(self, command: ChangeMember) -> Prepared:
+        before, after = self._current(command.id), command.prepared.subject
+        if before is not command.before:
+            raise _outdated(f"query {command.id!r}")
+        if command.prepared.done == "deleted":
+            self._queries[command.id] = None
+            self._growth -= before is not None
+            return command.prepared
+        assert isinstance(after, Query)
+        if before is None:
+            self._make_room(command.id)
+        self._queries[command.id] = after
+        return command.prepared
+
+    def _change_collection(self, command: ChangeCollection) -> Prepared:
+        version = self._catalog.collections.versions.get(command.name)
+        if version != command.version or self._sources.get(command.source.name) is not command.source:
+            raise _outdated(f"collection {command.name!r} or its source")
+        return command.prepared
 
     def _delete_query(self, command: DeleteQuery) -> Prepared:
         before = self._current(command.id)
@@ -316,3 +338,7 @@ class Draft:
 
 def _unknown(id: str) -> Refusal:
     return Refusal(Reason.UNKNOWN_ID, "id", f"there is no query {id!r}")
+
+
+def _outdated(what: str) -> Refusal:
+    return Refusal(Reason.CHANGED, "", f"{what} has changed meanwhile; repeat the request")

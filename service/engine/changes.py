@@ -17,8 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from service.engine.aggregates import AggregateRecord
-from service.engine.boxes import Boxes
 from service.engine.catalog import QueryChange
+from service.engine.clauses import Filter
 from service.engine.delta import Transition, settle
 from service.engine.effects import ENTER, LEAVE, BorderRecords, Cause, CommandEffects, Task
 from service.engine.queryset import KIND_BIT, QuerySet, active_region
@@ -36,12 +36,12 @@ def apply_changes(
 ) -> list[CommandEffects]:
     """Moves the queries of one source and says who entered and left. O(streams x boxes) at most."""
     telling = [change for change in changes if _tells(change)] if tables else []
-    old = queries.boxes_of(enumerate(change.before for change in telling))
+    old = queries.filter_of(enumerate(change.before for change in telling))
     slot_of_dropped = {c.id: queries.slot_of[c.id] for c in changes if c.before and not c.after}
     queries.drop([change.id for change in changes if change.before and not change.after])
     queries.put([change.after for change in changes if change.after])
-    new = queries.boxes_of(enumerate(change.after for change in telling))
-    keep = queries.boxes_in(enumerate(_active_keep(change.after) for change in telling))
+    new = queries.filter_of(enumerate(change.after for change in telling))
+    keep = queries.filter_in(enumerate(_active_keep(change.after) for change in telling))
     slots = np.array(
         [slot_of_dropped.get(c.id, queries.slot_of.get(c.id, -1)) for c in telling], dtype=np.int32
     )
@@ -82,7 +82,7 @@ class _Group:
     """A group of changes as columns over their places in the group."""
 
     def __init__(
-        self, changes: Sequence[QueryChange], slots: Slots, old: Boxes, new: Boxes, keep: Boxes
+        self, changes: Sequence[QueryChange], slots: Slots, old: Filter, new: Filter, keep: Filter
     ) -> None:
         self.slots = slots
         self.asking = [
@@ -113,9 +113,9 @@ class _Group:
         now = table.time.at(now_ms)
         streams, places, (inside0, inside1, kept, _) = _any_of(
             [
-                table.inside(*self.old),
-                table.inside(*self.new),
-                table.inside(*self.keep),
+                table.inside(self.old),
+                table.inside(self.new),
+                table.inside(self.keep),
                 self._remembered(table),
             ],
             len(self.slots),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from service.model import Query, Source
 
@@ -57,7 +57,47 @@ class ExpireQuery:
     expires_at: int
 
 
-Command = PutSource | PutQuery | PatchQuery | DeleteQuery | ExpireQuery
+class Entry(NamedTuple):
+    """One command as it lies in the log: compaction key and JSON body."""
+
+    key: str
+    body: dict[str, Any]
+
+
+Done = Literal["created", "replaced", "unchanged", "deleted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request that was judged well: what will have been done to what. ``entry`` is None where nothing
+    changes; ``subject`` is None where a quarantined query is deleted, of a collection its source."""
+
+    done: Done
+    subject: Query | Source | None
+    entry: Entry | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMember:
+    """A change of one query that was judged elsewhere, from ``before``: it holds only if that is still what
+    is there (the very object, or None)."""
+
+    id: str
+    before: Query | None
+    prepared: Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCollection:
+    """The last command of a plan (``collections``), made from this source and this version."""
+
+    name: str
+    source: Source
+    version: int | None
+    prepared: Prepared
+
+
+Command = PutSource | PutQuery | PatchQuery | DeleteQuery | ExpireQuery | ChangeMember | ChangeCollection
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +107,6 @@ class Registered:
 
     query: Query
     version: int
-
-
-Done = Literal["created", "replaced", "unchanged", "deleted"]
 
 
 @dataclass(frozen=True, slots=True)

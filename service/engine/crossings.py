@@ -1,9 +1,9 @@
 """Which pairs of stream and query change as streams move: enters, leaves, and regions jumped over.
 
-Of the queries that match, one stab serves both: the points of the events give the matches, and the same hits,
-compared with those of the point where each stream was, give the borders. Of the others, and of ``keep``
-regions, the index gives the borders at once. Pairs that have memory then go through ``delta.settle``, in
-order; of all others crossing the border of ``where`` is the change.
+Of the queries that match or have shapes, one stab serves both: the points of the events give the matches, and
+the same hits, compared with those of the point where each stream was, give the borders. Of the others, and of
+``keep`` regions, the index gives the borders at once. Pairs that have memory then go through
+``delta.settle``, in order; of all others crossing the border of ``where`` is the change.
 
 Whether a ``keep`` region holds a stream is known without asking, because each box of ``where`` lies in it:
 who is inside ``where`` is in ``keep``, and who leaves ``where`` but does not cross ``keep`` stays in it.
@@ -25,7 +25,7 @@ from service.engine.queryset import QuerySet
 from service.engine.rules import Flags, Times
 from service.engine.streams import StreamTable, occurrences
 from service.index.default.segment import meets
-from service.index.protocol import Borders, BoxIndex, Hits, Points, Rows, Slots
+from service.index.protocol import Borders, Hits, Points, Rows, Slots
 from service.model import Conjunct, Interval, Texts
 
 
@@ -57,10 +57,10 @@ class ChangedPairs(NamedTuple):
 
 def changed_pairs(table: StreamTable, queries: QuerySet, walked: Walked, hits: Hits) -> ChangedPairs:
     """All changes of a batch, and the memory moved on. ``hits``: those of ``walked.points`` among the queries
-    that match. O(hits + borders)."""
+    that match or have shapes. O(hits + borders)."""
     where = _where_borders(queries, walked, hits)
     jumped = _jumped(queries, walked)
-    keep = _keep_borders(table, queries, walked, where) if len(queries.keeping) else None
+    keep = _keep_borders(table, queries, walked, where) if queries.has_keeps else None
     remembers = queries.rules.remembers
     woken = _woken(table, walked)
     plain, hops = ~remembers[where.slots], ~remembers[jumped.slots]
@@ -115,7 +115,7 @@ def _where_borders(queries: QuerySet, walked: Walked, hits: Hits) -> Borders:
     crossed = _differences(hits, len(walked.points), walked.before, walked.here, queries.marks)
     if not len(queries.quiet):
         return crossed
-    quiet = _index_borders(queries.quiet, walked.points, walked.before, walked.here)
+    quiet = queries.quiet.borders(*_ends(walked.points, walked.before, walked.here))
     rows, slots, entered = (np.concatenate(columns) for columns in zip(crossed, quiet, strict=True))
     order = np.argsort(rows, kind="stable")
     return Borders(rows[order], slots[order], entered[order])
@@ -129,14 +129,14 @@ def _keep_borders(table: StreamTable, queries: QuerySet, walked: Walked, where: 
     rows = np.flatnonzero(table.memory.among(streams) | np.isin(streams, begins)).astype(np.int32)
     if not len(rows):
         return None
-    crossed = _index_borders(queries.keeping, walked.points, walked.before[rows], walked.here[rows])
+    crossed = queries.keep_borders(*_ends(walked.points, walked.before[rows], walked.here[rows]))
     return crossed._replace(rows=rows[crossed.rows])
 
 
-def _index_borders(index: BoxIndex, points: Points, before: Rows, here: Rows) -> Borders:
-    nowhere = np.full((1, points.shape[1]), np.nan)
-    known = np.concatenate([points, nowhere])  # row NOWHERE, -1, is the last
-    return index.borders(known[before], known[here])
+def _ends(points: Points, before: Rows, here: Rows) -> tuple[Points, Points]:
+    """Where streams were and where they are; NOWHERE, -1, is a row of NaN behind the others."""
+    known = np.concatenate([points, np.full((1, points.shape[1]), np.nan)])
+    return known[before], known[here]
 
 
 def _differences(hits: Hits, used: int, before: Rows, here: Rows, marks: NDArray[np.uint8]) -> Borders:

@@ -181,7 +181,7 @@ def _expire(
         first=np.zeros(n, dtype=np.bool_),
         silent=np.zeros(n, dtype=np.bool_),
     )
-    changed = changed_pairs(table, queries, walked, queries.matching.stab(points))
+    changed = changed_pairs(table, queries, walked, queries.hits(points))
     borders = number_borders(table, queries, walked, changed, due, max_ids)
     changes += [(at, move) for at, moves in moves_of(table, walked, changed) for move in moves]
     table.touch(rows)

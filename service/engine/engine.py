@@ -40,7 +40,7 @@ from service.index.default.level import PartView
 from service.index.default.mixed import DefaultIndex
 from service.index.protocol import BoxIndex, Points, Rows
 from service.language import Limits
-from service.model import MISSING, Kind, Missing, Query, Source
+from service.model import MISSING, Missing, Query, Source
 
 _NONE_JUDGED: Mapping[int, Query | Source | None] = {}
 
@@ -246,17 +246,16 @@ class Engine:
     # ---- answers
 
     def index_views(self, source: str) -> dict[str, list[PartView]]:
-        """What the two indexes of a source are made of: of the queries that match, and of the others."""
+        """What the indexes of a source are made of: of the queries that match, of the others, and of those
+        with shapes."""
         queries = self.sets[source]
-        indexes = {"matching": queries.matching, "quiet": queries.quiet}
+        indexes = {"matching": queries.matching, "quiet": queries.quiet, "shaped": queries.shaped.boxes}
         return {name: one.views() for name, one in indexes.items() if isinstance(one, DefaultIndex)}
 
     def parts_holding(self, query: Query) -> list[tuple[PartView, int]]:
         """The parts of its index that the boxes of a registered query lie in, and how many; none of a
         disabled one. O(boxes that wait to be filed)."""
-        queries = self.sets[query.source]
-        index = queries.matching if Kind.MATCH in query.on else queries.quiet
-        return index.holding(queries.slot_of[query.id]) if isinstance(index, DefaultIndex) else []
+        return self.sets[query.source].parts_holding(query)
 
     def stream(self, source: str, stream_id: str) -> StreamView | None:
         """One stream, or None. O(one stab)."""
@@ -332,8 +331,7 @@ def member_rows(table: StreamTable, queries: QuerySet, query: Query) -> Rows:
     if query.stores:
         rows = [row for row in table.memory.rows_of(slot) if table.memory.of_row(row)[slot][0] == MEMBER]
         return np.array(sorted(rows), dtype=np.int32)
-    lo, hi = queries.boxes(query.region)
-    held = table.inside(np.zeros(len(lo), np.int32), lo, hi).rows
+    held = table.inside(queries.filter_in([(0, query.region)])).rows
     counts = [slot not in table.memory.of_row(row) for row in held.tolist()]
     return held[np.array(counts, dtype=np.bool_)]
 

@@ -63,15 +63,16 @@ def apply_events(
     before = np.empty(n, dtype=np.int32)
     first, silent = np.empty(n, dtype=np.bool_), np.empty(n, dtype=np.bool_)
     source = queries.source
+    counts = np.zeros(2, dtype=np.int64)
     used = kernels.walk(
         rows, batch.removal, batch.ts, batch.timed, batch.values, clock,
         _LATE_POLICY[source.late], source.missing is Missing.CARRY, source.stale_after or NEVER,
         table.known, table.last_ts, table.seen, table.point, table.carried, table.scratch,
-        points, verdict, before, first, silent,
+        points, verdict, before, first, silent, counts,
     )  # fmt: skip
     if n:
         table.oldest_seen = min(table.oldest_seen, int(clock[0]))
-    hits = queries.matching.stab(points[:used])
+    hits = queries.hits(points[:used])
     walked = Walked(rows, clock, points[:used], verdict, before, first, silent)
     changed = changed_pairs(table, queries, walked, hits)
     aggregates = table.aggregates.follow(moves_of(table, walked, changed), int(clock[-1])) if n else []
@@ -100,6 +101,8 @@ def apply_events(
         points=points[:n],
         borders=borders,
         aggregates=aggregates,
+        older=int(counts[0]),
+        carried=int(counts[1]),
     )
 
 

@@ -7,23 +7,28 @@ Only enabled queries lie in an index, and each in one of two: those with ``match
 ``matching``, the others in ``quiet``. Whoever writes matches must find all that hold a point anyway, and then
 has the borders from the same hits. Queries without matches are asked for their borders only, which costs what
 is crossed, however many hold the point. Two more indexes are empty unless queries ask for what they serve:
-``keeping`` holds the ``keep`` regions, ``crossing`` the boxes of queries with ``cross``.
+``keeping`` holds the ``keep`` regions, ``crossing`` the boxes of queries with ``cross``. Queries with shapes
+lie in ``shaped``, whatever they want to be told, since only a test of both ends shows a border (``clauses``);
+their ``keep`` regions, if those have shapes, in ``shaped_keeping``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.engine.boxes import Boxes, boxes_of, stretches
+from service.engine.boxes import boxes_of, stretches
 from service.engine.categories import Dictionary
+from service.engine.clauses import Clause, Filter, ShapedIndex, clauses_of
 from service.engine.rules import Rules
+from service.index.default.level import PartView
 from service.index.default.mixed import DefaultIndex
-from service.index.protocol import Bounds, BoxIndex, Hits, Points, Slots
-from service.model import AttributeType, Interval, Kind, Query, Region, Source, Texts
+from service.index.protocol import Borders, BoxIndex, Hits, Points, Slots
+from service.model import AttributeType, Bound, Conjunct, Interval, Kind, Query, Region, Source
 
 KIND_BIT: Mapping[Kind, int] = {Kind.MATCH: 1, Kind.ENTER: 2, Kind.LEAVE: 4, Kind.CROSS: 8}
 
@@ -54,24 +59,38 @@ class QuerySet:
         self.projections: list[tuple[str, ...]] = []
         self._free: list[int] = []
         self._given_up: list[int] = []
+        self._clauses: dict[int, tuple[Region, list[Clause]]] = {}
 
-    def boxes(self, region: Region) -> tuple[Bounds, Bounds]:
-        """A region as boxes over the source's attributes, ``float64[n, d]`` twice; free: -inf..inf."""
-        _, lo, hi = boxes_of([(0, region)], self.attributes, self.dictionaries)
-        return lo, hi
-
-    def intervals(self, name: str, bound: Interval | Texts) -> Sequence[Interval]:
-        """What a bound allows of the axis of an attribute, ascending."""
+    def intervals(self, name: str, bound: Bound) -> Sequence[Interval]:
+        """What a bound allows of the axis of an attribute, ascending; a shape bounds no single one."""
         return stretches(bound, self.dictionaries.get(name))
 
-    def boxes_of(self, numbered: Iterable[tuple[int, Query | None]]) -> Boxes:
-        """The boxes of some queries under their numbers; those that are None or disabled have none."""
-        return self.boxes_in((number, active_region(query)) for number, query in numbered)
+    def clauses(self, region: Region) -> list[Clause]:
+        """A region as clauses. Those of a region that changes are asked for several times, and are made once
+        until ``recycle``."""
+        _, made = self._clauses.get(id(region), (region, None))
+        if made is None:
+            made = clauses_of(region, self.attributes, self.dictionaries)
+            self._clauses[id(region)] = region, made
+        return made
 
-    def boxes_in(self, numbered: Iterable[tuple[int, Region | None]]) -> Boxes:
-        """The boxes of some regions under their numbers; None has none."""
-        regions = ((number, region) for number, region in numbered if region is not None)
-        return boxes_of(regions, self.attributes, self.dictionaries)
+    def filter_of(self, numbered: Iterable[tuple[int, Query | None]]) -> Filter:
+        """The regions of some queries under their numbers; those that are None or disabled have none."""
+        return self.filter_in((number, active_region(query)) for number, query in numbered)
+
+    def filter_in(self, numbered: Iterable[tuple[int, Region | None]]) -> Filter:
+        """Some regions under their numbers; None is nowhere."""
+        shaped: list[tuple[int, Region]] = []
+
+        def plain() -> Iterator[tuple[int, Sequence[Conjunct]]]:
+            for number, region in numbered:
+                if region is not None and region.has_shapes:
+                    shaped.append((number, region))
+                elif region is not None:
+                    yield number, region.conjuncts
+
+        boxes = boxes_of(plain(), self.attributes, self.dictionaries)
+        return Filter.of(boxes, [(number, self.clauses(region)) for number, region in shaped])
 
     def put(self, queries: Sequence[Query]) -> Slots:
         """Registers or replaces queries (each id once) and returns their slots. One index update for all."""
@@ -104,6 +123,7 @@ class QuerySet:
         for slot in self._given_up:
             self.names[slot] = ""
             self.rules.forget(slot)
+        self._clauses.clear()
         self._free.extend(reversed(self._given_up))
         self._given_up.clear()
 
@@ -114,6 +134,7 @@ class QuerySet:
         self.dictionaries = dictionaries
         self.attributes = tuple(source.attributes)
         if grown:
+            self._clauses.clear()
             self._new_indexes()
             self._move([(slot, _NOWHERE, _places(query)) for slot, query in enumerate(self.queries)])
 
@@ -130,37 +151,73 @@ class QuerySet:
     @property
     def active(self) -> int:
         """How many queries are enabled."""
-        return len(self.matching) + len(self.quiet)
+        return len(self.matching) + len(self.quiet) + len(self.shaped)
+
+    def hits(self, points: Points) -> Hits:
+        """(row, slot) of the queries that match or have shapes, around ``float64[m, d]`` points, by rising
+        row."""
+        hits = self.matching.stab(points)
+        return _merged(hits, self.shaped.stab(points)) if len(self.shaped) else hits
 
     def stab(self, points: Points) -> Hits:
-        """All (row, slot) of enabled queries around ``float64[m, d]`` points, by rising row. For answers to
-        people; events ask the two indexes apart."""
-        rows, slots = (
-            np.concatenate(columns)
-            for columns in zip(self.matching.stab(points), self.quiet.stab(points), strict=True)
-        )
-        order = np.argsort(rows, kind="stable")
-        return Hits(rows[order], slots[order])
+        """All (row, slot) of enabled queries around the points, by rising row. For answers to people; events
+        ask the indexes apart."""
+        return _merged(self.hits(points), self.quiet.stab(points))
+
+    @property
+    def has_keeps(self) -> bool:
+        """Whether any enabled query has a ``keep`` region."""
+        return len(self.keeping) > 0 or len(self.shaped_keeping) > 0
+
+    def keep_borders(self, before: Points, after: Points) -> Borders:
+        """The borders of ``keep`` regions between the points, by rising row."""
+        borders = self.keeping.borders(before, after)
+        if not len(self.shaped_keeping):
+            return borders
+        return _merged(borders, self.shaped_keeping.borders(before, after))
+
+    def parts_holding(self, query: Query) -> list[tuple[PartView, int]]:
+        """The parts of its index that the boxes of a registered query lie in, and how many; none of a
+        disabled one. O(boxes that wait to be filed)."""
+        slot = self.slot_of[query.id]
+        if query.region.has_shapes:
+            index, numbers = self.shaped.boxes, self.shaped.clauses_of(slot)
+        else:
+            index, numbers = self.matching if Kind.MATCH in query.on else self.quiet, [slot]
+        held: Counter[PartView] = Counter()
+        if isinstance(index, DefaultIndex):
+            for number in numbers:
+                held.update(dict(index.holding(number)))
+        return list(held.items())
 
     def _new_indexes(self) -> None:
-        self.matching, self.quiet, self.keeping = (self._make_index(self.source) for _ in range(3))
+        matching, quiet, keeping, shaped, shaped_keeping = (self._make_index(self.source) for _ in range(5))
+        self.matching, self.quiet, self.keeping = matching, quiet, keeping
         self.crossing = DefaultIndex(len(self.attributes))
+        self.shaped, self.shaped_keeping = ShapedIndex(shaped), ShapedIndex(shaped_keeping)
 
     @property
     def indexes(self) -> tuple[BoxIndex, ...]:
-        """All of them, in the order of ``_Places``."""
-        return self.matching, self.quiet, self.keeping, self.crossing
+        """All that hold boxes."""
+        plain = self.matching, self.quiet, self.keeping, self.crossing
+        return *plain, self.shaped.boxes, self.shaped_keeping.boxes
 
     def _move(self, moves: Sequence[tuple[int, _Places, _Places]]) -> None:
         """Takes slots from where they are in each index to where they shall be."""
-        for place, index in enumerate(self.indexes):
+        plain = self.matching, self.quiet, self.keeping, self.crossing
+        indexes: tuple[BoxIndex | ShapedIndex, ...] = (*plain, self.shaped, self.shaped_keeping)
+        for place, index in enumerate(indexes):
             moved = [(slot, old[place], new[place]) for slot, old, new in moves if old[place] != new[place]]
             gone = [slot for slot, old, _ in moved if old is not None]
+            come = [(slot, new) for slot, _, new in moved if new is not None]
             if gone:
                 index.remove(np.array(gone, dtype=np.int32))
-            boxes = self.boxes_in((slot, new) for slot, _, new in moved)
-            if len(boxes.owners):
-                index.insert(*boxes)
+            if not come:
+                continue
+            if isinstance(index, ShapedIndex):
+                index.insert((slot, self.clauses(region)) for slot, region in come)
+            else:
+                index.insert(*self.filter_in(come).boxes)
 
     def _reserve(self, id: str) -> int:
         slot = self.slot_of.get(id)
@@ -191,6 +248,8 @@ class _Places(NamedTuple):
     quiet: Region | None = None
     keeping: Region | None = None
     crossing: Region | None = None
+    shaped: Region | None = None
+    shaped_keeping: Region | None = None
 
 
 _NOWHERE = _Places()
@@ -200,12 +259,27 @@ def _places(query: Query | None) -> _Places:
     region = active_region(query)
     if query is None or region is None:
         return _NOWHERE
+    keep, shaped = query.keep_region, region.has_shapes
+    shaped_keep = keep is not None and keep.has_shapes
+    matches = Kind.MATCH in query.on
     return _Places(
-        matching=region if Kind.MATCH in query.on else None,
-        quiet=None if Kind.MATCH in query.on else region,
-        keeping=query.keep_region,
+        matching=region if matches and not shaped else None,
+        quiet=region if not matches and not shaped else None,
+        keeping=None if shaped_keep else keep,
         crossing=region if Kind.CROSS in query.on else None,
+        shaped=region if shaped else None,
+        shaped_keeping=keep if shaped_keep else None,
     )
+
+
+Pairs = TypeVar("Pairs", Hits, Borders)
+
+
+def _merged(one: Pairs, other: Pairs) -> Pairs:
+    """Pairs of different slots as one list, by rising row."""
+    columns = [np.concatenate(pair) for pair in zip(one, other, strict=True)]
+    order = np.argsort(columns[0], kind="stable")
+    return type(one)(*(column[order] for column in columns))
 
 
 def active_region(query: Query | None) -> Region | None:

@@ -36,8 +36,9 @@ from numpy.typing import NDArray
 
 from service.engine.boxes import Boxes, boxes_of
 from service.engine.categories import Dictionary
+from service.engine.cover import cover_around
 from service.engine.coverage import Cutting
-from service.model import LOWEST, MISSING, AttributeType, Interval, Region, Texts
+from service.model import LOWEST, MISSING, AttributeType, Conjunct, Interval, Region, Texts, framed, shapes_of
 
 
 class NumberSide(NamedTuple):
@@ -58,7 +59,8 @@ class TextSide(NamedTuple):
 
 
 class SafeRegion(NamedTuple):
-    """Sides in the order of the attributes. ``maximal`` is False where work was cut short."""
+    """Sides in the order of the attributes. ``maximal`` is False where work was cut short, or a region has
+    shapes, which the sides come near to but do not touch."""
 
     sides: list[NumberSide | TextSide]
     maximal: bool
@@ -79,8 +81,10 @@ def safe_region(
     dictionaries = {name: Dictionary() for name, kind in attributes.items() if kind is AttributeType.CATEGORY}
     names = list(attributes)
     point = np.array([_code(values.get(name), dictionaries.get(name)) for name in names])
+    some = [(region, region.has_shapes) for region in regions]
+    conjuncts = (_around(region, values) if shaped else region.conjuncts for region, shaped in some)
     world = _World(
-        point, boxes_of(enumerate(regions), names, dictionaries), set(dictionaries), names, most_cuts
+        point, boxes_of(enumerate(conjuncts), names, dictionaries), set(dictionaries), names, most_cuts
     )
     sides: list[NumberSide | TextSide] = []
     for place, name in enumerate(names):
@@ -90,7 +94,26 @@ def safe_region(
             sides.append(_number_side(name, side[0]))
         else:
             sides.append(_text_side(name, side, dictionary))
-    return SafeRegion(sides, not world.cutting.exhausted)
+    return SafeRegion(sides, not world.cutting.exhausted and not any(shaped for _, shaped in some))
+
+
+def _around(region: Region, values: Mapping[str, float | str]) -> list[Conjunct]:
+    """A region with shapes as boxes around a point: where it holds the point, boxes that lie in it, of which
+    one has the point; where it does not, boxes around it, of which none has."""
+    inside = values in region
+    found: list[Conjunct] = []
+    for conjunct in region.conjuncts:
+        shapes = shapes_of(conjunct)
+        covers = []
+        for shape in shapes.ordered() if shapes else ():
+            x, y = (values.get(name, MISSING) for name in (shape.x, shape.y))
+            assert not isinstance(x, str) and not isinstance(y, str), "shapes are over numbers"
+            covers.append([(shape, cell) for cell in cover_around(shape, x, y) if cell.sure or not inside])
+        for placed in product(*covers):
+            box = framed(conjunct, ((shape, cell.rectangle) for shape, cell in placed))
+            if box is not None:
+                found.append(box)
+    return found
 
 
 def _code(value: float | str | None, dictionary: Dictionary | None) -> float:

@@ -19,11 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.engine.aggregates import PartitionAggregates
+from service.engine.clauses import Filter
 from service.engine.kernels import NO_TIME, UNTOUCHED
 from service.engine.lastvalues import LastValues
 from service.engine.memory import PairMemory
 from service.engine.trace import Trace
-from service.index.protocol import Bounds, Hits, Points, Rows, Slots
+from service.index.protocol import Hits, Points, Rows
 from service.model import MISSING
 
 
@@ -169,10 +170,12 @@ class StreamTable:
         self._dirty.clear()
         return dirty.astype(np.int32, copy=False)
 
-    def inside(self, owners: Slots, lo: Bounds, hi: Bounds) -> Hits:
-        """All (row, owner) of living streams whose last value is in a box ``[lo[i], hi[i])`` of the owner,
-        by rising row. See ``lastvalues``."""
-        return self._last_values.inside(self.point, self.living(), owners, lo, hi)
+    def inside(self, regions: Filter) -> Hits:
+        """All (row, number) of living streams whose last value is in a region, by rising row, no pair twice.
+        See ``lastvalues``."""
+        boxes = regions.boxes
+        hits = self._last_values.inside(self.point, self.living(), boxes.owners, boxes.lo, boxes.hi)
+        return regions.told(hits, self.point)
 
     def members_at(self, rows: Rows) -> Iterator[tuple[int, list[float]]]:
         """Rows with their points, one at a time, as ``aggregates`` counts them."""

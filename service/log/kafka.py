@@ -37,6 +37,7 @@ from service.log.kafka_client import Cluster
 from service.log.kafka_reader import CommandReader, GroupReader
 from service.log.kafka_writer import Appender, Partitions, Send, Transactions, key_hash
 from service.log.port import (
+    MOST_COMMANDS,
     Commit,
     LogFenced,
     LogUnavailable,
@@ -216,7 +217,7 @@ class KafkaLog:
         while True:
             self._news.clear()
             # What one has returned is kept when the other one fails.
-            self._unread_commands = self._unread_commands or commands.poll(max_records)
+            self._unread_commands = self._unread_commands or commands.poll(MOST_COMMANDS)
             chunks = events.poll(max_records)
             left_s = deadline - time.monotonic()
             moved = commands.position != self._next_command

@@ -16,6 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+#: Commands that one poll returns: they hold events up, so many of them must not come at once.
+MOST_COMMANDS = 1_000
+
 
 class LogError(Exception):
     """The log could not do what was asked. The tree of what can go wrong::
@@ -160,7 +163,8 @@ class Log(Protocol):
 
     def poll(self, *, timeout_s: float, max_records: int) -> Polled:
         """Waits at most ``timeout_s`` for events or commands; returns early when ``wake`` is called.
-        Only committed records are seen. At most ``max_records`` events are returned."""
+        Only committed records are seen. At most ``max_records`` events are returned, and ``MOST_COMMANDS``
+        commands."""
 
     def wake(self) -> None:
         """Makes a running or the next ``poll`` return at once. Callable from any thread."""

@@ -27,6 +27,7 @@ from pathlib import Path
 from service.log import topics
 from service.log.clock import now_ms
 from service.log.port import (
+    MOST_COMMANDS,
     Assignment,
     Chunk,
     Commit,
@@ -178,7 +179,7 @@ class SqliteLog:
         commands: list[Record] = []
         next_command = self._next_command
         if next_command is not None and next_command < self.end_of_commands():
-            commands, next_command = self._read_on(topics.COMMANDS, next_command, max_records)
+            commands, next_command = self._read_on(topics.COMMANDS, next_command, MOST_COMMANDS)
         chunks: list[Chunk] = []
         for topic in self._with_news():
             if max_records <= 0:

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.engine.catalog import Entry
+from service.engine.commands import Entry
 from service.log.sqlite import SqliteLog
 from service.wire import command_message
 from tests.api.conftest import OwnSource

@@ -17,10 +17,15 @@ from service.engine.effects import Refused
 from service.engine.engine import Engine
 from service.engine.explain import Border, Explanation
 from service.engine.inquiry import case_of
+from service.geometry import EARTH_M, Circle, Polygon, normal
 from service.language import Limits, parse_query
-from service.model import LOWEST, Interval, Reason, Refusal, Region
+from service.model import IN, LOWEST, Interval, Reason, Refusal, Region
 from service.trial import read_event, try_events
 from tests.cases.engine_driver import EngineDriver
+from tests.engine.shape_oracle import inside
+from tests.engine.test_shapes import EVENT as SHAPES_EVENT
+from tests.engine.test_shapes import SOURCE as SHAPES_SOURCE
+from tests.engine.test_shapes import WHERE as SHAPES_WHERE
 from tests.engine.worlds import EDGES, HALVES, SOURCE, TEXTS, events, is_readable, region, wheres
 
 BODY = {"attributes": {name: kind.value for name, kind in SOURCE.attributes.items()}}
@@ -260,3 +265,36 @@ def test_several_events_are_no_event(engine: Engine, event: bytes) -> None:
     with pytest.raises(Refusal) as caught:
         explained(engine, region("x > 0"), event)
     assert (caught.value.reason, caught.value.field) == (Reason.MALFORMED, "event")
+
+
+@settings(max_examples=100, deadline=None)
+@given(SHAPES_WHERE, st.lists(SHAPES_EVENT, min_size=1, max_size=4))
+def test_shapes_hold_and_fail_as_in_matching(where: Any, sent: list[dict[str, Any]]) -> None:
+    driver = EngineDriver()
+    driver.source("s", SHAPES_SOURCE)
+    status, _, _ = driver.command("put", {"query": {"id": "q", "source": "s", "where": where}})
+    assume(status == 200)
+    meaning = driver.engine.catalog.queries["q"].query.region
+    for values in sent:
+        explanation, _ = explained(driver.engine, meaning, message(values))
+        assert explanation.holds == inside(where, values)
+        for conjunct, disjunct in zip(meaning.conjuncts, explanation.disjuncts, strict=True):
+            has_shapes = IN in conjunct
+            assert not (disjunct.holds and has_shapes and disjunct.nearest), "a shape has a say"
+            for failure in disjunct.fails:
+                if failure.attribute != "(x, y)":
+                    continue
+                assert isinstance(failure.bound, Polygon | Circle)
+                position = values.get("x"), values.get("y")
+                if None in position:
+                    assert failure.value is None and failure.nearest is None
+                else:
+                    assert failure.value == position and failure.nearest is not None
+                    assert failure.nearest.distance == failure.bound.distance(*failure.value) > 0
+
+
+def test_how_far_it_is_to_a_shape() -> None:
+    square = normal("x", "y", [[(0, 0), (4, 0), (4, 4), (0, 4), (0, 0)]])
+    assert square.distance(7, 8) == 5
+    circle = Circle("x", "y", 0, 0, 100_000)
+    assert circle.distance(0, 1) == pytest.approx(math.radians(1) * EARTH_M - 100_000)

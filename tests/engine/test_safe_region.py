@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 from service.engine.coverage import Cutting
 from service.engine.safe_region import NumberSide, SafeRegion, TextSide
 from service.engine.safe_region import safe_region as within_cuts
-from service.model import LOWEST, AttributeType, Interval, Region, Texts
+from service.language import Limits, parse_query
+from service.model import LOWEST, AttributeType, Interval, Refusal, Region, Texts
+from tests.engine.test_shapes import OVER
+from tests.engine.test_shapes import WHERE as SHAPES_WHERE
 from tests.engine.worlds import EDGES, HALVES, SOURCE, TEXTS, events, is_readable, region, wheres
 
 NAMES = list(SOURCE.attributes)
@@ -214,3 +217,55 @@ def test_coverage_is_that_of_every_cell(box: list[Any], boxes: list[list[Any]]) 
         for cell in cells
     )
     assert Cutting(10_000).covered([Interval(*ends) for ends in box], los, his) is expected
+
+
+def shaped(where: Any) -> Region | None:
+    body = {"source": "s", "where": where}
+    try:
+        return parse_query(body, {"s": SOURCE}, id="q", now_ms=0, limits=Limits()).region
+    except Refusal:  # such as shapes that do not meet what stands beside them
+        return None
+
+
+SHAPED = st.lists(st.one_of(SHAPES_WHERE, SHAPES_WHERE, wheres(HALVES)), max_size=3)
+
+
+@MANY
+@given(SHAPED, events(HALVES), st.lists(st.fixed_dictionaries({"x": HALVES, "y": HALVES}), max_size=30))
+def test_nothing_changes_inside_where_queries_have_shapes(
+    given: list[Any], values: Values, others: list[Values]
+) -> None:
+    regions = [region for where in given if (region := shaped(where)) is not None]
+    safe = safe_region(SOURCE.attributes, values, regions)
+    assert inside(safe, values)
+    assert safe.maximal == (not any(region.has_shapes for region in regions))
+    corners = [
+        {side.attribute: value for side, value in zip(safe.sides, corner, strict=True) if value is not None}
+        for corner in product(*(ends(side) for side in safe.sides))
+    ]
+    for point in [*corners, *({**values, **other} for other in others)]:
+        if inside(safe, point):
+            assert answers(regions, point) == answers(regions, values), (safe, point)
+
+
+def ends(side: Side) -> list[float | str | None]:
+    """The least and the largest value of a side, and a missing one, as far as it has them."""
+    if isinstance(side, TextSide):
+        found: list[float | str | None] = [None, *TEXTS, "unnamed"]
+    else:
+        low = LOWEST if side.lower is None else side.lower
+        found = [None, low, -LOWEST if side.upper is None else math.nextafter(side.upper, -math.inf)]
+    numbers = (value for value in found if not isinstance(value, float) or value >= LOWEST)
+    return [value for value in numbers if allows(side, value)]
+
+
+def test_a_region_in_a_large_shape_is_not_a_point() -> None:
+    everywhere = shaped({"any": [{"in": {"circle": {"lon": 0, "lat": 0, "radius_m": 1_000_000}, **OVER}}]})
+    assert everywhere is not None
+    safe = safe_region(SOURCE.attributes, {"x": 1.0, "y": 1.0}, [everywhere])
+    widths = [
+        side.upper - side.lower
+        for side in safe.sides
+        if isinstance(side, NumberSide) and side.upper is not None and side.lower is not None
+    ]
+    assert len(widths) == 2 and all(width > 2 for width in widths), "a million metres are 9 degrees"

@@ -60,7 +60,7 @@ def test_ids_of_any_alphabet_and_selected_attributes() -> None:
 
 
 def test_a_command_keeps_every_digit() -> None:
-    from service.engine.catalog import Entry
+    from service.engine.commands import Entry
 
     body = {"v": 1, "where": {"gte": 2**70, "lt": 0.1, "eq": 1e300, "text": "\u2028 köln"}}
     message = command_message(Entry("query:q", body), at_ms=5)

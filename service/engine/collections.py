@@ -1,0 +1,235 @@
+"""Collections: queries that come as one file and are replaced together.
+
+A member is a query whose id is ``{collection}:{id in the file}`` and whose tag ``collection`` names it;
+nothing else makes it one. So members are queries like any other: they can be read, changed and deleted alone,
+and the log holds no more of them than of others. Of the collection itself it holds one small entry, the
+newest by its key: source, kind of the file and number of members. A reader that does not know such entries
+passes them over.
+
+A collection is replaced by its difference (``planned``): what is equal gets no command at all. The plan is
+made from a snapshot, away from the thread that owns the engine; each of its commands says what it was made
+from and is refused where that has changed meanwhile, and then the plan is made anew.
+
+Version: the offset of the newest command that changed the collection or a member.
+
+Not for: reading files (``members``). Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from service.engine.commands import (
+    ChangeCollection,
+    ChangeMember,
+    Command,
+    Done,
+    Entry,
+    Prepared,
+    Registered,
+)
+from service.language import Limits, check_collection_name, is_query_id, parse_query, query_body
+from service.model import Query, Reason, Refusal, Source
+
+TAG = "collection"
+
+
+class Collection(NamedTuple):
+    """As its newest entry has it: ``kind`` of the file, ``at`` ms since 1970."""
+
+    source: str
+    kind: str
+    at: int | None
+
+
+class Collections:
+    """The collections of a catalog and who is in them."""
+
+    def __init__(self) -> None:
+        self.living: dict[str, Collection] = {}
+        self.members: dict[str, set[str]] = {}
+        self.versions: dict[str, int] = {}
+
+    def apply(self, offset: int, body: Mapping[str, Any]) -> None:
+        """Takes an entry of the command log that is about a collection."""
+        name = body["name"]
+        self.versions[name] = offset
+        if body.get("deleted"):
+            self.living.pop(name, None)
+        else:
+            self.living[name] = Collection(body["source"], body["kind"], body.get("at"))
+
+    def follow(self, offset: int, id: str, tags: Any) -> None:
+        """A query was put under this id; None: it is gone."""
+        name = _home(id, tags)
+        others = self.members.get(id.partition(":")[0])
+        if others is not None and id in others:
+            self.versions[id.partition(":")[0]] = offset
+            if name is None:
+                others.discard(id)
+        if name is not None:
+            self.members.setdefault(name, set()).add(id)
+            self.versions[name] = offset
+
+
+def _home(id: str, tags: Any) -> str | None:
+    """The collection that a query is in."""
+    name = tags.get(TAG) if isinstance(tags, dict) else None
+    return name if isinstance(name, str) and id.startswith(f"{name}:") and ":" not in name else None
+
+
+class Snapshot(NamedTuple):
+    """What a plan is made from: ``members`` of the collection, quarantined ones as None; ``others``: all
+    queries."""
+
+    collection: Collection | None
+    version: int | None
+    sources: Mapping[str, Source]
+    members: Mapping[str, Registered | None]
+    others: Mapping[str, Registered]
+
+
+class Member(NamedTuple):
+    """One query of a file: its id there, its body without id, and where it stands for people. A Refusal
+    stands for a body that could not be made."""
+
+    place: str
+    id: str | None
+    body: dict[str, Any] | Refusal
+
+
+class Failure(NamedTuple):
+    place: str
+    id: str | None
+    refusal: Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What makes a collection what a file says. ``commands`` are one request, all or nothing; none if it is
+    so already. ``done`` counts created, replaced, unchanged and deleted members."""
+
+    commands: list[Command]
+    done: Counter[str]
+
+
+def planned(
+    name: str,
+    source: str,
+    kind: str,
+    members: Iterable[Member],
+    snapshot: Snapshot,
+    *,
+    now_ms: int,
+    limits: Limits,
+) -> Plan | list[Failure]:
+    """The plan, or why there is none. Raises Refusal where it is not about a member: bad_id, unknown_source,
+    bad_value (another source than before). O(members), besides what reading the bodies costs."""
+    check_collection_name(name)
+    known = snapshot.sources.get(source)
+    if known is None:
+        raise Refusal(Reason.UNKNOWN_SOURCE, "source", f"there is no source {source!r}; create it first")
+    if snapshot.collection is not None and snapshot.collection.source != source:
+        detail = f"a collection stays on its source, {snapshot.collection.source!r}; use another name"
+        raise Refusal(Reason.BAD_VALUE, "source", detail)
+    commands: list[Command] = []
+    done: Counter[str] = Counter()
+    failures: list[Failure] = []
+    seen: set[str] = set()
+    for member in members:
+        try:
+            query = _query(name, source, member, seen, snapshot, now_ms, limits)
+        except Refusal as refusal:
+            failures.append(Failure(member.place, member.id, refusal))
+            continue
+        command = _put(query, snapshot.members.get(query.id))
+        done["unchanged" if command is None else command.prepared.done] += 1
+        if command is not None:
+            commands.append(command)
+    if failures:
+        return failures
+    commands += _deletions(snapshot, seen)
+    done["deleted"] = len(snapshot.members.keys() - seen)
+    if commands or snapshot.collection is None or snapshot.collection.kind != kind:
+        body = {"source": source, "kind": kind, "members": len(seen)}
+        commands.append(_change(name, known, snapshot, body))
+    return Plan(commands, done)
+
+
+def removed(name: str, snapshot: Snapshot) -> Plan:
+    """The plan of deleting a collection with its members. Raises Refusal: unknown_id."""
+    if snapshot.collection is None:
+        raise unknown_collection(name)
+    known = snapshot.sources[snapshot.collection.source]
+    commands: list[Command] = [
+        *_deletions(snapshot, set()),
+        _change(name, known, snapshot, {"deleted": True}),
+    ]
+    return Plan(commands, Counter(deleted=len(snapshot.members)))
+
+
+def unknown_collection(name: str) -> Refusal:
+    return Refusal(Reason.UNKNOWN_ID, "name", f"there is no collection {name!r}")
+
+
+def _query(
+    name: str,
+    source: str,
+    member: Member,
+    seen: set[str],
+    snapshot: Snapshot,
+    now_ms: int,
+    limits: Limits,
+) -> Query:
+    if isinstance(member.body, Refusal):
+        raise member.body
+    if member.id is None:
+        raise Refusal(Reason.MISSING_FIELD, "id", "must be given: it is what a member is known by")
+    id = f"{name}:{member.id}"
+    if id in seen:
+        raise Refusal(Reason.EXISTS, "id", f"{member.id!r} stands twice in the file; give each its own")
+    if not is_query_id(id):
+        detail = (
+            f"{member.id!r} must be of A-Z a-z 0-9 . _ ~ : -, and with {name!r} and : before it at most 200"
+        )
+        raise Refusal(Reason.BAD_ID, "id", detail)
+    tags = {**member.body.get("tags", {}), TAG: name}
+    query = parse_query(
+        {**member.body, "source": source, "tags": tags},
+        snapshot.sources,
+        id=id,
+        now_ms=now_ms,
+        limits=limits,
+    )
+    if id in snapshot.others and id not in snapshot.members:
+        raise Refusal(Reason.EXISTS, "id", f"query {id!r} exists and is not of this collection; delete it")
+    seen.add(id)
+    return query
+
+
+def _put(query: Query, old: Registered | None) -> ChangeMember | None:
+    before = old.query if old else None
+    body = query_body(query)
+    if before is not None and query_body(before) == body:
+        return None
+    entry = Entry(f"query:{query.id}", {"v": 1, "op": "query", "id": query.id, "query": body})
+    return ChangeMember(query.id, before, Prepared("created" if before is None else "replaced", query, entry))
+
+
+def _deletions(snapshot: Snapshot, seen: set[str]) -> list[ChangeMember]:
+    gone = []
+    for id in sorted(snapshot.members.keys() - seen):
+        old = snapshot.members[id]
+        before = old.query if old else None
+        body = {"v": 1, "op": "delete", "id": id, "reason": "deleted"}
+        gone.append(ChangeMember(id, before, Prepared("deleted", before, Entry(f"query:{id}", body))))
+    return gone
+
+
+def _change(name: str, source: Source, snapshot: Snapshot, body: Mapping[str, Any]) -> ChangeCollection:
+    entry = Entry(f"collection:{name}", {"v": 1, "op": "collection", "name": name, **body})
+    done: Done = "deleted" if "deleted" in body else "replaced" if snapshot.collection else "created"
+    return ChangeCollection(name, source, snapshot.version, Prepared(done, source, entry))

@@ -1,0 +1,271 @@
+"""Files of collections, row by row as query bodies: GeoJSON, or a table of thresholds in CSV or Parquet.
+
+A GeoJSON feature is a query: its polygon, or its point with a radius in a property, is the region; a feature
+without geometry may have a ``bbox``. A row of a table is a query: a column ``ATTRIBUTE.OP`` has bounds
+(``OP`` as in the JSON form; ``in`` takes values with ``|`` between them), a column named like an attribute
+what it must equal, ``where`` a whole condition, a column named like a field of a query that field (words with
+blanks between them); ``lon``, ``lat`` and ``radius_m`` together are a circle. Empty cells say nothing.
+
+A feature or row that makes no query is told with its place, and the others are read on. What is read is never
+in memory as a whole but for the bytes of the file.
+
+Not for: judging the bodies (``language``) or what changes (``engine.collections``). Pure.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from service.engine.collections import Member
+from service.expression import Op
+from service.language import load_json
+from service.literals import shown
+from service.model import IN, AttributeType, Reason, Refusal, Source
+from service.shapes import CIRCLE, POLYGON
+
+GEOJSON, CSV, PARQUET = "geojson", "csv", "parquet"
+
+#: Columns of a table that are fields of the query, and whether their cells are lists of words.
+_FIELDS: Mapping[str, bool] = {
+    **dict.fromkeys(("where", "keep", "initial", "for", "cooldown", "expires_at"), False),
+    **dict.fromkeys(("on", "select"), True),
+}
+_FLAGS = ("once", "enabled")
+_TRUTHS = {"true": True, "false": False, True: True, False: False}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a file is read. ``lon`` and ``lat`` are attributes of the source; ``id`` (none: a feature's own id,
+    a column ``id``), ``radius`` and ``tags`` are properties or columns; ``defaults`` are fields of
+    queries."""
+
+    source: Source
+    lon: str = "lon"
+    lat: str = "lat"
+    id: str | None = None
+    radius: str = "radius_m"
+    tags: Sequence[str] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    max_bytes: int = 1_000_000
+
+
+def members(kind: str, raw: bytes, reading: Reading) -> Iterator[Member]:
+    """The members of a file of a kind. Raises Refusal where the file as a whole cannot be read: syntax,
+    bad_value, missing_field, unknown_attribute."""
+    return {GEOJSON: _geojson, CSV: _csv, PARQUET: _parquet}[kind](raw, reading)
+
+
+class _Features(msgspec.Struct):
+    type: str
+    features: list[msgspec.Raw]
+
+
+def _geojson(raw: bytes, reading: Reading) -> Iterator[Member]:
+    try:
+        collection = msgspec.json.decode(raw, type=_Features)
+    except msgspec.DecodeError as wrong:  # not JSON, or of another shape
+        detail = f"is no GeoJSON FeatureCollection: {wrong}"
+        raise Refusal(Reason.SYNTAX, "", detail) from None
+    except UnicodeDecodeError:
+        raise Refusal(Reason.SYNTAX, "", "is not UTF-8; send JSON in UTF-8") from None
+    if collection.type != "FeatureCollection":
+        detail = f'must be "FeatureCollection", not {shown(collection.type)}'
+        raise Refusal(Reason.BAD_VALUE, "type", detail)
+    return (
+        _read(f"features[{i}]", bytes(text), lambda text: _feature(load_json(text), reading), reading)
+        for i, text in enumerate(collection.features)
+    )
+
+
+Made = tuple[str | None, dict[str, Any] | Refusal]
+
+
+def _read(place: str, row: Any, made: Callable[[Any], Made], reading: Reading) -> Member:
+    if isinstance(row, bytes) and len(row) > reading.max_bytes:
+        detail = f"is longer than the {reading.max_bytes} bytes of max_message_bytes"
+        return Member(place, None, Refusal(Reason.TOO_LARGE, "", detail))
+    try:
+        return Member(place, *made(row))
+    except Refusal as refusal:
+        return Member(place, None, refusal)
+
+
+def _feature(feature: Any, reading: Reading) -> Made:
+    if not isinstance(feature, dict) or feature.get("type") != "Feature":
+        raise Refusal(Reason.BAD_VALUE, "type", 'must be an object of the type "Feature"')
+    properties = feature.get("properties") or {}
+    if not isinstance(properties, dict):
+        raise Refusal(Reason.BAD_VALUE, "properties", "must be an object or null")
+    given = feature.get("id") if reading.id is None else properties.get(reading.id)
+    id = _id(given, "id" if reading.id is None else f"properties.{reading.id}")
+    tags = {name: str(properties[name]) for name in reading.tags if properties.get(name) not in (None, "")}
+    try:
+        region = _region(feature.get("geometry"), feature.get("bbox"), properties, reading)
+    except Refusal as refusal:
+        return id, refusal
+    return id, {**reading.defaults, "where": {"any": [region]}, "tags": tags}
+
+
+def _id(given: Any, place: str) -> str:
+    if given is None or given == "":
+        raise Refusal(Reason.MISSING_FIELD, place, "must be given: it is what a member is known by")
+    if isinstance(given, bool) or not isinstance(given, str | int):
+        raise Refusal(Reason.BAD_ID, place, "must be a text or a whole number")
+    return str(given)
+
+
+def _region(geometry: Any, bbox: Any, properties: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
+    over = {"lon": reading.lon, "lat": reading.lat}
+    if geometry is None and bbox is not None:
+        if not isinstance(bbox, list) or len(bbox) != 4:
+            raise Refusal(Reason.BAD_VALUE, "bbox", "must be west, south, east, north")
+        west, south, east, north = bbox
+        return {reading.lon: {"gte": west, "lte": east}, reading.lat: {"gte": south, "lte": north}}
+    kind = geometry.get("type") if isinstance(geometry, dict) else None
+    if kind in ("Polygon", "MultiPolygon"):
+        return {IN: {POLYGON: geometry, **over}}
+    at = geometry.get("coordinates") if kind == "Point" else None
+    if not isinstance(at, list) or len(at) < 2:
+        detail = "must be a Polygon, a MultiPolygon or a Point of two numbers, or null beside a bbox"
+        raise Refusal(Reason.BAD_VALUE, "geometry", detail)
+    radius_m = properties.get(reading.radius)
+    if radius_m is None:
+        place = f"properties.{reading.radius}"
+        raise Refusal(Reason.MISSING_FIELD, place, "must be given: a point is the centre of a circle")
+    return {IN: {CIRCLE: {"lon": at[0], "lat": at[1], "radius_m": radius_m}, **over}}
+
+
+def _csv(raw: bytes, reading: Reading) -> Iterator[Member]:
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Refusal(Reason.SYNTAX, "", f"byte {error.start} is not UTF-8") from None
+    rows = csv.reader(io.StringIO(text, newline=""))
+    header = next(rows, [])
+    table = _Table(header, reading)
+
+    def lines() -> Iterator[Member]:
+        try:
+            for row in rows:
+                if not row:
+                    continue
+                place = f"line {rows.line_num}"
+                if len(row) != len(header):
+                    detail = f"has {len(row)} cells, not the {len(header)} of the header"
+                    yield Member(place, None, Refusal(Reason.SYNTAX, "", detail))
+                else:
+                    yield _read(place, row, table.body, reading)
+        except csv.Error as error:
+            yield Member(f"line {rows.line_num}", None, Refusal(Reason.SYNTAX, "", str(error)))
+
+    return lines()
+
+
+def _parquet(raw: bytes, reading: Reading) -> Iterator[Member]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(raw))
+    except pyarrow.ArrowException as error:
+        raise Refusal(Reason.SYNTAX, "", f"is no Parquet file: {error}") from None
+    table = _Table(file.schema_arrow.names, reading)
+
+    def rows() -> Iterator[Member]:
+        number = 0
+        try:
+            for batch in file.iter_batches(10_000):
+                for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    number += 1
+                    yield _read(f"row {number}", cells, table.body, reading)
+        except pyarrow.ArrowException as error:
+            yield Member(f"row {number + 1}", None, Refusal(Reason.SYNTAX, "", str(error)))
+
+    return rows()
+
+
+Cell = Callable[[Any, dict[str, Any], dict[str, Any]], None]
+"""Puts the value of a cell into the body or into the one disjunct of its region."""
+
+
+class _Table:
+    """What the columns of a table mean. Raises Refusal: missing_field, unknown_attribute, bad_value."""
+
+    def __init__(self, columns: Sequence[str], reading: Reading) -> None:
+        self._reading = reading
+        self._id = reading.id or "id"
+        if self._id not in columns:
+            raise Refusal(Reason.MISSING_FIELD, self._id, f"there is no column {self._id!r}")
+        if len(set(columns)) < len(columns):
+            raise Refusal(Reason.BAD_VALUE, "", "a column stands twice in the header")
+        circle = (reading.lon, reading.lat, reading.radius)
+        self._circle = [columns.index(name) for name in circle] if set(circle) <= set(columns) else []
+        self._cells = [(i, self._cell(name)) for i, name in enumerate(columns) if i not in self._circle]
+        self._id_column = columns.index(self._id)
+
+    def _cell(self, column: str) -> Cell:
+        attributes = self._reading.source.attributes
+        name, dot, op = column.rpartition(".")
+        if column == self._id:
+            return lambda value, body, region: None
+        if column in self._reading.tags:
+            return lambda value, body, region: body["tags"].update({column: str(value)})
+        if column in _FLAGS:
+            return lambda value, body, region: body.update({column: _TRUTHS.get(value, value)})
+        if column in _FIELDS:
+            words = _FIELDS[column]
+            return lambda value, body, region: body.update({column: str(value).split() if words else value})
+        if not dot:
+            name, op = column, "eq"
+        if name in attributes and op in frozenset(Op):
+            number = attributes[name] is AttributeType.NUMBER
+            many = op in (Op.IN, Op.NOT_IN)
+
+            def bound(value: Any, body: dict[str, Any], region: dict[str, Any]) -> None:
+                values = value.split("|") if many and isinstance(value, str) else value
+                read = [_number(one) if number else one for one in values] if many else values
+                region.setdefault(name, {})[op] = _number(read) if number and not many else read
+
+            return bound
+        detail = "is neither ATTRIBUTE.OP of the source nor a field of queries; name it in tags, or drop it"
+        raise Refusal(Reason.UNKNOWN_ATTRIBUTE, shown(column), detail)
+
+    def body(self, cells: Sequence[Any]) -> Made:
+        reading = self._reading
+        id = _id(cells[self._id_column], self._id)
+        body: dict[str, Any] = {**reading.defaults, "tags": {}}
+        region: dict[str, Any] = {}
+        try:
+            if self._circle and any(cells[i] not in (None, "") for i in self._circle):
+                lon, lat, radius_m = (_number(cells[i]) for i in self._circle)
+                circle = {"lon": lon, "lat": lat, "radius_m": radius_m}
+                region[IN] = {CIRCLE: circle, "lon": reading.lon, "lat": reading.lat}
+            for i, put in self._cells:
+                if cells[i] is not None and cells[i] != "":
+                    put(cells[i], body, region)
+            if region and "where" in body:
+                raise Refusal(Reason.BAD_VALUE, "where", "has a condition and bounds besides; give one")
+        except Refusal as refusal:
+            return id, refusal
+        if region:
+            body["where"] = {"any": [region]}
+        return id, body
+
+
+def _number(cell: Any) -> Any:
+    """A number from a text; anything else as it is, to be judged with the body."""
+    if not isinstance(cell, str):
+        return cell
+    try:
+        return load_json(cell.strip().encode())
+    except Refusal as refusal:
+        if refusal.reason in (Reason.NOT_FINITE, Reason.INEXACT):
+            raise
+        return cell

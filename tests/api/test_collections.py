@@ -1,0 +1,417 @@
+"""Collections over HTTP: replaced by difference, all or nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from tests.api.conftest import OwnSource
+from tests.api.harness import running
+
+GEOJSON = "application/geo+json"
+TRIANGLE = [[[0, 0], [4, 0], [4, 4], [0, 0]]]
+
+
+def feature(id: Any, geometry: Any, **properties: Any) -> dict[str, Any]:
+    return {"type": "Feature", "id": id, "properties": properties, "geometry": geometry}
+
+
+def polygon(rings: Any) -> dict[str, Any]:
+    return {"type": "Polygon", "coordinates": rings}
+
+
+def square(x: float, size: float = 1.0) -> dict[str, Any]:
+    return polygon([[[x, 0], [x + size, 0], [x + size, size], [x, size], [x, 0]]])
+
+
+class Own:
+    """A collection that only this test uses, over a source that only it uses."""
+
+    def __init__(self, source: OwnSource) -> None:
+        self.source = source
+        self.client = source.client
+        self.name = f"c-{source.name}"
+        self.url = f"/v1/collections/{self.name}"
+
+    def put(self, *features: Any, headers: dict[str, str] | None = None, **params: Any) -> httpx.Response:
+        body = json.dumps({"type": "FeatureCollection", "features": features}).encode()
+        return self.put_file(GEOJSON, body, headers=headers, **params)
+
+    def put_file(
+        self, media: str, body: bytes, *, headers: dict[str, str] | None = None, **params: Any
+    ) -> httpx.Response:
+        return self.client.put(
+            self.url,
+            params={"source": self.source.name, "lon": "x", "lat": "y", **params},
+            content=body,
+            headers={"Content-Type": media, **(headers or {})},
+        )
+
+    def ids(self) -> list[str]:
+        page = self.client.get("/v1/queries", params={"tag": f"collection:{self.name}"}).json()
+        return [query["id"].removeprefix(f"{self.name}:") for query in page["queries"]]
+
+    def query(self, id: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.client.get(f"/v1/queries/{self.name}:{id}").raise_for_status().json()
+        return found
+
+    def borders(self) -> list[tuple[str, list[str], list[str]]]:
+        """Reason, leaves and enters of each border record of the source."""
+        records = self.client.get("/v1/topics/borders", params={"limit": 10_000}).json()["records"]
+        cut = len(self.name) + 1
+        return [
+            (
+                record["value"]["reason"],
+                [id[cut:] for id in record["value"]["leave"]],
+                [id[cut:] for id in record["value"]["enter"]],
+            )
+            for record in records
+            if record["value"]["source"] == self.source.name
+        ]
+
+
+@pytest.fixture
+def own(source: OwnSource) -> Own:
+    return Own(source)
+
+
+def counts(response: httpx.Response) -> tuple[int, ...]:
+    assert response.status_code in (200, 201), response.text
+    body = response.json()
+    return tuple(body[name] for name in ("created", "replaced", "unchanged", "deleted", "members"))
+
+
+def test_a_collection_is_replaced_by_its_difference(own: Own) -> None:
+    made = own.put(feature("a", square(0)), feature("b", polygon(TRIANGLE)), feature("c", square(2)))
+    assert made.status_code == 201
+    assert counts(made) == (3, 0, 0, 0, 3)
+    own.source.send({"stream_id": "v", "x": 3, "y": 1}, {"stream_id": "w", "x": 0.5, "y": 0.2})
+    before = own.borders()
+    etags = {id: own.query(id)["etag"] for id in "abc"}
+    changed = own.put(
+        feature("a", square(0)),
+        feature("b", polygon(TRIANGLE)),
+        feature("c", square(2, 0.5)),
+        feature(7, square(3)),
+    )
+    assert changed.status_code == 200
+    assert counts(changed) == (1, 1, 2, 0, 4)
+    assert own.borders()[len(before) :] == [("updated", ["c"], []), ("registered", [], ["7"])]
+    assert {id: own.query(id)["etag"] == etags[id] for id in "abc"} == {"a": True, "b": True, "c": False}
+    assert own.ids() == ["7", "a", "b", "c"]
+    assert counts(own.put(feature("b", polygon(TRIANGLE)))) == (0, 0, 1, 3, 1)
+    assert [id for reason, leave, _ in own.borders() if reason == "deleted" for id in leave] == ["7", "a"]
+
+
+def test_the_same_again_changes_nothing(own: Own) -> None:
+    features = [feature(i, square(i)) for i in range(3)]
+    first = own.put(*features)
+    again = own.put(*features)
+    assert (again.status_code, counts(again)) == (200, (0, 0, 3, 0, 3))
+    assert again.json()["active_from"] is None
+    assert again.headers["etag"] == first.headers["etag"]
+
+
+def test_the_answer_holds_when_it_is_sent(own: Own) -> None:
+    answer = own.put(feature("a", square(0)))
+    sent = own.source.send({"stream_id": "v", "x": 1, "y": 1})
+    assert sent["outputs"][0]["value"]["queries"] == [f"{own.name}:a"]
+    assert answer.json()["active_from"]["positions"][0]["offset"] <= sent["positions"][0]["offset"]
+    assert answer.json()["etag"] == str(answer.json()["active_from"]["command"])
+
+
+def test_one_refused_member_refuses_all_and_is_named(own: Own) -> None:
+    own.put(feature("a", square(0)))
+    bowtie = polygon([[[0, 0], [4, 4], [4, 0], [0, 3], [0, 0]]])
+    refused = own.put(
+        feature("b", square(0)),
+        feature("c d", square(0)),
+        feature(None, square(0)),
+        feature("b", square(1)),
+        feature("e", bowtie),
+        feature("f", {"type": "Point", "coordinates": [1, 1]}),
+        feature("g", {"type": "LineString", "coordinates": [[1, 1], [2, 2]]}),
+        {"type": "Point"},
+        feature("h", polygon([[[0, 0], [4, "4"], [4, 0], [0, 0]]])),
+        feature("i", {"type": "Point", "coordinates": [1, 1]}, radius_m=-5),
+    )
+    assert refused.status_code == 422
+    problem = refused.json()
+    assert [(one["place"], one["id"], one["field"], one["reason"]) for one in problem["failures"]] == [
+        ("features[1]", "c d", "id", "bad_id"),
+        ("features[2]", None, "id", "missing_field"),
+        ("features[3]", "b", "id", "exists"),
+        ("features[4]", "e", "geometry", "bad_value"),
+        ("features[5]", "f", "properties.radius_m", "missing_field"),
+        ("features[6]", "g", "geometry", "bad_value"),
+        ("features[7]", None, "type", "bad_value"),
+        ("features[8]", "h", "geometry", "not_a_number"),
+        ("features[9]", "i", "geometry", "bad_value"),
+    ]
+    assert problem["refused"] == 9
+    assert problem["detail"].startswith("features[1]: 'c d' must be of A-Z")
+    assert "Self-intersection" in problem["failures"][3]["detail"]
+    assert own.ids() == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "syntax"),
+        (b"[]", "syntax"),
+        (b'{"type": "FeatureCollection"}', "syntax"),
+        (b'{"type": "Feature", "features": []}', "bad_value"),
+        (b'{"type": "FeatureCollection", "features": [1', "syntax"),
+        (b'{"type": "FeatureCollection", "features": ["\xff"]}', "syntax"),
+    ],
+)
+def test_what_is_no_feature_collection_is_refused(own: Own, body: bytes, reason: str) -> None:
+    refused = own.put_file(GEOJSON, body)
+    assert (refused.status_code, refused.json()["reason"]) == (422, reason)
+    assert own.client.get(own.url).status_code == 404
+
+
+def test_what_is_wrong_with_the_request_is_refused(own: Own) -> None:
+    def refused(response: httpx.Response) -> tuple[int, str, str]:
+        problem = response.json()
+        return response.status_code, problem["field"], problem["reason"]
+
+    one = feature("a", square(0))
+    assert refused(own.put(one, source="nobody")) == (422, "source", "unknown_source")
+    assert refused(own.put(one, nonsense="1")) == (422, "nonsense", "unknown_field")
+    assert refused(own.put_file("text/plain", b"x")) == (415, "Content-Type", "unsupported_media_type")
+    assert refused(own.put(one, on="sometimes")) == (422, "on[0]", "bad_value")
+    assert refused(own.put(one, lon="nix")) == (422, "geometry", "unknown_attribute")
+    own.name, own.url = "bad name", "/v1/collections/bad%20name"
+    assert refused(own.put(one)) == (422, "name", "bad_id")
+
+
+def test_circles_boxes_and_parts(own: Own) -> None:
+    two = {"type": "MultiPolygon", "coordinates": [TRIANGLE, [[[10, 10], [11, 10], [11, 12], [10, 10]]]]}
+    answer = own.put(
+        feature("circle", {"type": "Point", "coordinates": [0, 50]}, r=100_000),
+        {"type": "Feature", "id": "box", "properties": None, "geometry": None, "bbox": [20, 0, 22, 1]},
+        feature("two", two),
+        feature("rect", square(30)),
+        radius="r",
+    )
+    assert counts(answer) == (4, 0, 0, 0, 4)
+    assert own.query("circle")["canonical"] == "(x, y) in circle(0, 50, 100000)"
+    assert own.query("box")["canonical"] == "20 <= x <= 22 and 0 <= y <= 1"
+    assert own.query("rect")["canonical"] == "30 <= x <= 31 and 0 <= y <= 1"
+    events = [(0, 50.8), (0, 51), (22, 1), (22.1, 1), (3, 1), (1, 3), (10.9, 11), (31, 1)]
+    sent = own.source.send(*({"stream_id": "v", "x": x, "y": y} for x, y in events))
+    hits = [one["value"]["queries"] for one in sent["outputs"] if one["topic"] == "matches"]
+    assert [id.rpartition(":")[2] for ids in hits for id in ids] == ["circle", "box", "two", "two", "rect"]
+
+
+def test_defaults_properties_and_tags(own: Own) -> None:
+    answer = own.put(
+        feature("x", square(0), key="k1", owner="port", empty=""),
+        id="key",
+        tags=["owner", "empty"],
+        on=["enter", "leave"],
+        initial="ignore",
+        keep="-1 <= x <= 9 and -1 <= y <= 9",
+        cooldown="5s",
+        once=True,
+        select=["x", "kind"],
+        **{"for": "30s"},
+    )
+    assert counts(answer) == (1, 0, 0, 0, 1)
+    query = own.query("k1")
+    assert query["tags"] == {"collection": own.name, "owner": "port"}
+    assert (query["on"], query["initial"], query["for"]) == (["enter", "leave"], "ignore", 30_000)
+    assert (query["cooldown"], query["once"], query["select"]) == (5_000, True, ["x", "kind"])
+    assert query["keep"] == "-1 <= x <= 9 and -1 <= y <= 9"
+
+
+def test_a_table_of_thresholds(own: Own) -> None:
+    text = (
+        "id,x.gt,x.lte,kind,kind.not_in,where,on,note,enabled\r\n"
+        "hot,30,,,,,,first,\r\n"
+        "mild,10,20.5,tug,,,enter leave,,\r\n"
+        "not,,,,tug|yacht,,,,false\r\n"
+        'any,,,,,"x > 1 or y > 1",,,\r\n'
+    )
+    answer = own.put_file("text/csv", b"\xef\xbb\xbf" + text.encode(), tags="note")
+    assert counts(answer) == (4, 0, 0, 0, 4)
+    assert {id: own.query(id)["canonical"] for id in own.ids()} == {
+        "hot": "x > 30",
+        "mild": "kind == 'tug' and 10 < x <= 20.5",
+        "not": "kind not in ('tug', 'yacht')",
+        "any": "x > 1 or y > 1",
+    }
+    assert own.query("mild")["on"] == ["enter", "leave"]
+    assert own.query("not")["state"] == "disabled"
+    assert own.query("hot")["tags"] == {"collection": own.name, "note": "first"}
+    circles = own.put_file("text/csv; charset=utf-8", b"id,x,y,radius_m\nc,1,2,5e3\nd,,,\n")
+    assert [(one["place"], one["reason"]) for one in circles.json()["failures"]] == [
+        ("line 3", "missing_field")
+    ]
+    circles = own.put_file("text/csv; charset=utf-8", b"id,x,y,radius_m\nc,1,2,5e3\n")
+    assert counts(circles) == (1, 0, 0, 4, 1)
+    assert own.query("c")["canonical"] == "(x, y) in circle(1, 2, 5000)"
+
+
+def test_a_table_is_refused_by_column_and_line(own: Own) -> None:
+    def failures(body: bytes) -> list[tuple[str, str, str]]:
+        problem = own.put_file("text/csv", body).json()
+        return [(one["place"], one["field"], one["reason"]) for one in problem["failures"]]
+
+    def refused(body: bytes) -> tuple[str, str]:
+        problem = own.put_file("text/csv", body).json()
+        return problem["field"], problem["reason"]
+
+    assert refused(b"") == ("id", "missing_field")
+    assert refused(b"id,speed.gt\n") == ("speed.gt", "unknown_attribute")
+    assert refused(b"id,x.gt,x.gt\n") == ("", "bad_value")
+    assert refused(b"id,x.gt\n\xff,1\n") == ("", "syntax")
+    assert failures(b"id,x.gt,where\na,1\nb,abc,\nc,1,x > 2\n,3,\nd,1e999,\ne,,\n") == [
+        ("line 2", "", "syntax"),
+        ("line 3", "x.gt", "not_a_number"),
+        ("line 4", "where", "bad_value"),
+        ("line 5", "id", "missing_field"),
+        ("line 6", "", "not_finite"),
+        ("line 7", "where", "missing_field"),
+    ]
+
+
+def test_the_same_table_as_parquet(own: Own) -> None:
+    table = pyarrow.table(
+        {
+            "id": ["a", "b"],
+            "x.gt": [1.5, None],
+            "kind.in": pyarrow.array([None, ["tug"]]),
+            "enabled": [True, False],
+        }
+    )
+    out = io.BytesIO()
+    pyarrow.parquet.write_table(table, out)
+    assert counts(own.put_file("application/vnd.apache.parquet", out.getvalue())) == (2, 0, 0, 0, 2)
+    assert [own.query(id)["canonical"] for id in "ab"] == ["x > 1.5", "kind == 'tug'"]
+    assert own.query("b")["state"] == "disabled"
+    assert own.client.get(own.url).json()["kind"] == "parquet"
+    broken = own.put_file("application/vnd.apache.parquet", out.getvalue()[:-9])
+    assert (broken.status_code, broken.json()["reason"]) == (422, "syntax")
+
+
+def test_if_match_holds_for_the_collection_and_its_members(own: Own) -> None:
+    assert own.put(feature("a", square(0)), headers={"If-Match": "*"}).status_code == 412
+    etag = own.put(feature("a", square(0))).headers["etag"]
+    changed = own.put(feature("a", square(1)), headers={"If-Match": etag})
+    assert changed.status_code == 200
+    assert own.put(feature("a", square(2)), headers={"If-Match": etag}).status_code == 412
+    own.client.patch(f"/v1/queries/{own.name}:a", json={"enabled": False}).raise_for_status()
+    assert own.put(feature("a", square(2)), headers={"If-Match": changed.headers["etag"]}).status_code == 412
+    now = own.client.get(own.url).headers["etag"]
+    assert own.client.delete(own.url, headers={"If-Match": changed.headers["etag"]}).status_code == 412
+    assert own.client.delete(own.url, headers={"If-Match": now}).status_code == 204
+
+
+def test_members_changed_alone_are_put_right(own: Own) -> None:
+    features = [feature(id, square(i)) for i, id in enumerate("abc")]
+    own.put(*features)
+    own.client.delete(f"/v1/queries/{own.name}:a").raise_for_status()
+    own.client.patch(f"/v1/queries/{own.name}:b", json={"enabled": False}).raise_for_status()
+    assert own.client.get(own.url).json()["members"] == 2
+    assert counts(own.put(*features)) == (1, 1, 1, 0, 3)
+
+
+def test_a_query_of_its_own_is_not_taken_over(own: Own) -> None:
+    body = {"source": own.source.name, "where": "x > 0"}
+    own.client.put(f"/v1/queries/{own.name}:a", json=body).raise_for_status()
+    refused = own.put(feature("a", square(0)))
+    assert (refused.status_code, refused.json()["reason"]) == (409, "exists")
+    assert counts(own.put(feature("b", square(0)))) == (1, 0, 0, 0, 1)
+    assert own.client.delete(own.url).status_code == 204
+    assert own.query("a")["canonical"] == "x > 0"
+
+
+def test_a_deleted_collection_is_gone_with_its_members(own: Own) -> None:
+    own.put(feature("a", square(0)), feature("b", square(9)))
+    own.source.send({"stream_id": "v", "x": 0.5, "y": 0.5})
+    listed = own.client.get("/v1/collections").json()["collections"]
+    assert own.name in [one["name"] for one in listed]
+    gone = own.client.delete(own.url)
+    assert gone.status_code == 204
+    assert "command" in json.loads(gone.headers["active-from"])
+    assert own.borders()[-1] == ("deleted", ["a"], [])
+    assert own.client.get(own.url).status_code == 404
+    assert own.client.delete(own.url).status_code == 404
+    assert own.ids() == []
+    assert own.put(feature("a", square(0))).status_code == 201
+
+
+def test_a_collection_stays_on_its_source(own: Own, client: httpx.Client) -> None:
+    own.put(feature("a", square(0)))
+    other = OwnSource(client)
+    refused = own.put(feature("a", square(0)), source=other.name)
+    assert (refused.status_code, refused.json()["field"]) == (422, "source")
+
+
+def test_collections_are_there_after_a_restart(tmp_path: Path) -> None:
+    features = [feature(i, square(i)) for i in range(3)]
+    with running(tmp_path) as service:
+        own = Own(OwnSource(service.client))
+        etag = own.put(*features).headers["etag"]
+        own.put_file(GEOJSON, b'{"type": "FeatureCollection", "features": []}')
+        etag = own.put(*features).headers["etag"]
+        name = own.source.name
+    with running(tmp_path) as service:
+        view = service.client.get(own.url)
+        assert view.headers["etag"] == etag
+        assert (view.json()["members"], view.json()["source"]) == (3, name)
+        own.client = service.client
+        assert counts(own.put(*features)) == (0, 0, 3, 0, 3)
+
+
+def test_an_export_is_importable_as_it_is(own: Own) -> None:
+    own.put(
+        feature("a", polygon(TRIANGLE)), feature("c", {"type": "Point", "coordinates": [0, 1]}, radius_m=5)
+    )
+    exported = own.client.get("/v1/queries:export", params={"source": own.source.name}).content
+    canonical = [own.query(id)["canonical"] for id in "ac"]
+    own.client.delete(own.url).raise_for_status()
+    own.client.post("/v1/queries:bulk", content=exported).raise_for_status()
+    assert [own.query(id)["canonical"] for id in "ac"] == canonical
+    assert own.client.get("/v1/queries:export", params={"source": own.source.name}).content == exported
+
+
+def test_a_limit_on_queries_holds_for_members(tmp_path: Path) -> None:
+    with running(tmp_path, max_queries=2, max_bulk_bytes=5_000, max_message_bytes=700) as service:
+        own = Own(OwnSource(service.client))
+        refused = own.put(*(feature(i, square(i)) for i in range(3)))
+        assert (refused.status_code, refused.json()["reason"]) == (422, "limit")
+        assert own.put(*(feature(i, square(i)) for i in range(2))).status_code == 201
+        assert counts(own.put(*(feature(i, square(i)) for i in range(1, 2)))) == (0, 0, 1, 1, 1)
+        large = feature("a", polygon([[[0, 0], *([9, i / 100] for i in range(60)), [0, 0]]]))
+        refused = own.put(large)
+        assert (refused.status_code, refused.json()["reason"]) == (413, "too_large")
+        assert own.put_file(GEOJSON, b" " * 6_000).status_code == 413
+
+
+def test_the_history_tells_of_a_collection_and_of_its_members(own: Own) -> None:
+    own.put(feature("a", square(0)), headers={"X-Actor": "ana"})
+    own.put(feature("a", square(0)), feature("b", square(2)), headers={"X-Actor": "bob"})
+    own.client.delete(own.url, headers={"X-Actor": "cleo"}).raise_for_status()
+
+    def entries(**asked: str) -> list[tuple[Any, ...]]:
+        page = own.client.get("/v1/history", params=asked).raise_for_status().json()
+        return [(entry["what"], entry["by"], entry["changed"], entry["body"]) for entry in page["entries"]]
+
+    body = {"source": own.source.name, "kind": "geojson"}
+    assert entries(collection=own.name) == [
+        ("written", "ana", None, {**body, "members": 1}),
+        ("changed", "bob", ["members"], {**body, "members": 2}),
+        ("deleted", "cleo", None, None),
+    ]
+    member = [entry[:2] for entry in entries(query=f"{own.name}:b")]
+    assert member == [("written", "bob"), ("deleted", "cleo")]
