@@ -148,6 +148,11 @@ TIME = (
         "max(self.reached, now_ms + (self.ahead or 0))", "now_ms + (self.ahead or 0)",
     ),
     Fault(
+        "the time of the partition depends on who looked at the clock before the first ts",
+        streams.PartitionTime, "move",
+        "if first or self.reached != NO_TIME:", "if False:",
+    ),
+    Fault(
         "time is not saved where no stream has changed", state.StateLog, "save",
         "if not len(dirty) and time == self._time:", "if not len(dirty):",
     ),
@@ -347,8 +352,8 @@ RECORDS = (
     ),
     Fault(
         "who is removed leaves the queries that match only", crossings, "_where_borders",
-        "quiet = _index_borders(queries.quiet, walked.points, walked.before, walked.here)",
-        "quiet = _index_borders(queries.quiet, walked.points, np.where(walked.here < 0, -1, walked.before), walked.here)",
+        "_ends(walked.points, walked.before, walked.here)",
+        "_ends(walked.points, np.where(walked.here < 0, -1, walked.before), walked.here)",
     ),
 )  # fmt: skip
 AGGREGATES = (

@@ -23,7 +23,8 @@ STREAMS = ("a", "b", "c")
 IDS = ("p", "q", "r")
 KINDS = ("tug", "cargo", "yacht")
 
-_WAITS = (None, 1, 2, 3)
+_WAITS = ((None, 1, 2, 3), (1, 2), (3,), (None, 5))
+"""What waits of one history may be, ms: shorter and longer than silences, lives and what passes at a time."""
 _FIELDS: dict[str, tuple[Any, ...]] = {
     "on": (
         *[["match", "enter", "leave"]] * 2,
@@ -31,8 +32,8 @@ _FIELDS: dict[str, tuple[Any, ...]] = {
         *(["match"], ["enter"], ["match", "leave"], ["cross"]),
     ),
     "initial": ("emit", "ignore"),
-    "for": _WAITS,
-    "cooldown": _WAITS,
+    "for": (),  # of _WAITS
+    "cooldown": (),
     "once": (False, True),
     "keep": (),  # what may be depends on ``where``
     "enabled": (True, True, False),
@@ -45,6 +46,17 @@ _POLICIES: dict[str, tuple[Any, ...]] = {
     "stale_after": (1, 2, 3),
     "grown": (True,),
 }
+_OVER = {"lon": "x", "lat": "y"}
+_SHAPES = tuple(
+    {**shape, **_OVER}
+    for shape in (
+        {"polygon": {"type": "Polygon", "coordinates": [[[0, 0], [3, 0], [3, 3], [0, 0]]]}},
+        {"polygon": {"type": "Polygon", "coordinates": [[[1, 1], [2, 0], [3, 1], [2, 2], [1, 1]]]}},
+        {"circle": {"lon": 1, "lat": 1, "radius_m": 130_000}},
+        {"circle": {"lon": 2, "lat": 2, "radius_m": 400_000}},
+    )
+)
+"""Corners, edges and what lies beside them are where streams are."""
 _UNCUT = ("events", "remove")
 _CUTTING = (
     *("commands", "patch", "delete", "quarantine", "source"),
@@ -64,26 +76,29 @@ class History(NamedTuple):
 
 def history(rng: Random, names: tuple[str, ...], modes: Sequence[Mode]) -> History:
     """Policies, two queries, then other operations."""
-    author = _Author(rng, names)
+    mode = rng.choice(modes)
+    author = _Author(rng, names, uncut=mode == "batch" and rng.random() < 0.6)
     begin = [("source", author.policies()), ("put", author.query()), ("put", author.query())]
     operations = begin + [author.operation() for _ in range(rng.choice((10, 20, 30, 40)))]
-    return History(names, rng.choice((1000, 1000, 1, 2)), rng.choice(modes), operations)
+    return History(names, rng.choice((1000, 1000, 1, 2)), mode, operations)
 
 
 class _Author:
-    """Draws operations of one history, events by far the most."""
+    """Draws operations of one history, events by far the most; ``uncut``: none that ends a batch."""
 
-    def __init__(self, rng: Random, names: tuple[str, ...]) -> None:
+    def __init__(self, rng: Random, names: tuple[str, ...], *, uncut: bool) -> None:
         self._rng = rng
         self._names = names
         self._streams = rng.choice((STREAMS[:1], STREAMS[:1], STREAMS, STREAMS[:2]))
         self._last: dict[str, dict[str, Any]] = {}
         self._ids = rng.choice((IDS[:1], IDS, IDS[:2]))
         self._features = self._half(_FIELDS)
+        self._waits = rng.choice(_WAITS)
+        self._shapes = "y" in names and rng.random() < 0.25
         self._policies = self._half(_POLICIES)
         self._operations = ["event"] * 8 + ["pass"] * 4
-        if self._often(0.3):  # a long stretch that nothing cuts
-            self._operations += ["event"] * 4 + self._half(_UNCUT)
+        if uncut:
+            self._operations += ["remove", *self._half(_UNCUT)]
         else:
             self._operations += ["put", *self._half(_UNCUT), *self._half(_CUTTING)]
 
@@ -162,6 +177,8 @@ class _Author:
                 return where
             case "tags":
                 return {"a": self._rng.choice("bc")}
+            case "for" | "cooldown":
+                return self._rng.choice(self._waits)
             case "keep":
                 return self._rng.choice(_wider(where))
             case _:
@@ -172,6 +189,8 @@ class _Author:
 
     def _conjunct(self) -> dict[str, Any]:
         shares = {"x": 0.85, "y": 0.5, "k": 0.5}
+        if self._shapes and self._often(0.5):
+            return {"in": self._rng.choice(_SHAPES)} | ({"k": self._texts()} if self._often(0.3) else {})
         bounds = {"x": self._interval, "y": self._interval, "k": self._texts}
         return {name: bounds[name]() for name in self._names if self._often(shares[name])}
 

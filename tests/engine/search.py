@@ -36,10 +36,10 @@ def cut(history: History) -> None:
 
 
 GAMES = {
-    "line": Game(lambda rng: history(rng, LINE, ("one", "restart")), play, 150),
-    "plane": Game(lambda rng: history(rng, PLANE, ("one", "restart")), play, 150),
-    "cuts": Game(lambda rng: history(rng, rng.choice((LINE, PLANE)), ("batch",)), cut, 100),
-    "aggregates": Game(recount.draw, recount.play, 60),
+    "line": Game(lambda rng: history(rng, LINE, ("one", "restart")), play, 200),
+    "plane": Game(lambda rng: history(rng, PLANE, ("one", "restart")), play, 200),
+    "cuts": Game(lambda rng: history(rng, rng.choice((LINE, PLANE)), ("batch",)), cut, 150),
+    "aggregates": Game(recount.draw, recount.play, 80),
 }
 
 
