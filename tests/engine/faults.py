@@ -153,16 +153,8 @@ TIME = (
         "if first or self.reached != NO_TIME:", "if False:",
     ),
     Fault(
-        "time is not saved where no stream has changed", state.StateLog, "save",
-        "if not len(dirty) and time == self._time:", "if not len(dirty):",
-    ),
-    Fault(
         "the time of the partition is not saved", state, "_block",
-        "reached=table.time.reached", "reached=NO_TIME",
-    ),
-    Fault(
-        "how far the partition is ahead is not saved", state, "_block",
-        "ahead=table.time.ahead", "ahead=None",
+        "ahead=table.time.ahead,\n            reached=table.time.reached", "ahead=None, reached=NO_TIME",
     ),
     Fault(
         "a restart forgets when waits end", state.StateLog, "load",
@@ -174,10 +166,6 @@ TIME = (
     ),
 )  # fmt: skip
 PAIRS = (
-    Fault(
-        "a cooldown ends a millisecond late", delta, "settle",
-        "(free_at > t.now) & (free_at != NEVER)", "(free_at >= t.now) & (free_at != NEVER)",
-    ),
     Fault(
         "a cooldown is a millisecond too long", delta, "settle",
         "np.where(left, t.now + rule.cooldown, free_at)", "np.where(left, t.now + rule.cooldown + 1, free_at)",

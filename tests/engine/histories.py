@@ -91,6 +91,7 @@ class _Author:
         self._names = names
         self._streams = rng.choice((STREAMS[:1], STREAMS[:1], STREAMS, STREAMS[:2]))
         self._last: dict[str, dict[str, Any]] = {}
+        self._bodies: dict[str, dict[str, Any]] = {}
         self._ids = rng.choice((IDS[:1], IDS, IDS[:2]))
         self._features = self._half(_FIELDS)
         self._waits = rng.choice(_WAITS)
@@ -100,7 +101,7 @@ class _Author:
         if uncut:
             self._operations += ["remove", *self._half(_UNCUT)]
         else:
-            self._operations += ["put", *self._half(_UNCUT), *self._half(_CUTTING)]
+            self._operations += ["put", "put", *self._half(_UNCUT), *self._half(_CUTTING)]
 
     def _half(self, features: Sequence[str] | dict[str, Any]) -> list[str]:
         return [feature for feature in features if self._rng.random() < 0.5]
@@ -158,14 +159,20 @@ class _Author:
         return values
 
     def policies(self) -> dict[str, Any]:
-        """Mostly all that were chosen."""
-        share = self._rng.choice((1.0, 1.0, 0.5))
+        """Those that were chosen, or half of them."""
+        share = self._rng.choice((1.0, 0.5))
         return {name: self._rng.choice(_POLICIES[name]) for name in self._policies if self._often(share)}
 
     def query(self) -> dict[str, Any]:
-        where = self._region()
-        body = {"id": self._rng.choice(self._ids), "where": where}
-        return body | {name: self._field(name, where) for name in self._features}
+        """A query; often one that there was, but for a field or two: what is remembered goes on then."""
+        id = self._rng.choice(self._ids)
+        names = ["where", *self._features]
+        if id in self._bodies and self._often(0.6):
+            names = self._rng.choices(names, k=2)
+        body = self._bodies.get(id, {"id": id})
+        where = self._region() if "where" in names else body["where"]
+        self._bodies[id] = body | {name: self._field(name, where) for name in names}
+        return self._bodies[id]
 
     def patch(self) -> dict[str, Any]:
         name = self._rng.choice(["where", "tags", *self._features])

@@ -30,15 +30,16 @@ class Game(NamedTuple):
 def cut(history: History) -> None:
     """However batches are cut and whenever the engine is started anew, it says the same, to the byte, of each
     stream; among the streams that one command moves, the order may differ."""
-    outputs = [play(history._replace(mode=mode)).driver.records() for mode in ("one", "batch", "restart")]
-    one, batch, restart = (sorted(records, key=lambda record: record[:2]) for records in outputs)
-    assert one == batch == restart
+    one, other = (play(history._replace(mode=mode)).driver.records() for mode in ("one", history.mode))
+    assert sorted(one, key=lambda record: record[:2]) == sorted(other, key=lambda record: record[:2])
 
 
 GAMES = {
     "line": Game(lambda rng: history(rng, LINE, ("one", "restart")), play, 200),
     "plane": Game(lambda rng: history(rng, PLANE, ("one", "restart")), play, 200),
-    "cuts": Game(lambda rng: history(rng, rng.choice((LINE, PLANE)), ("batch",)), cut, 150),
+    "cuts": Game(
+        lambda rng: history(rng, rng.choice((LINE, PLANE)), ("batch", "batch", "restart")), cut, 250
+    ),
     "aggregates": Game(recount.draw, recount.play, 80),
 }
 

@@ -1,8 +1,8 @@
-"""``make soak``: the search of the suite, gone on with for a million operations under seeds of its own.
+"""``make soak``: the suite's search for a history that the engine and its oracle do not agree on, gone on with
+for a million operations under a seed of its own.
 
-It goes in rounds, each of some histories of every game under a seed that follows from that of the whole and
-the number of the round; so a soak that was ended goes on with the round that it says, and what a round finds,
-that round alone finds again.
+It goes in rounds of some histories of every game. A history follows from the seed and its number alone, so a
+soak goes on where another ended, and what was found is found again by its round.
 """
 
 from __future__ import annotations
@@ -15,46 +15,38 @@ import time
 from tests.engine.search import GAMES, search
 
 STEPS = 1_000_000
-EXAMPLES = 50
+ROUND = 25
+"""So many histories of each game."""
 
 
-def soak(seed: int, first: int, steps: int, minutes: float | None) -> bool:
-    """Plays until so many operations have been played or so much time is over; whether all of them agreed."""
-    begun, played, histories, number = time.monotonic(), 0, 0, first
-    print(f"seed {seed}, from round {first}, until {steps:,} steps", flush=True)
-    while played < steps:
-        spent_s = time.monotonic() - begun
-        if minutes is not None and spent_s >= 60 * minutes:
-            break
-        for name, game in GAMES.items():
+def soak(seed: int, first: int, steps: int, seconds: float) -> bool:
+    """Plays from a round on until so many operations are done or so much time is over. Returns whether the
+    engine and its oracle agreed on all of them."""
+    begun_s = time.monotonic()
+    number, done = first, 0
+    print(f"seed {seed}, from round {first}: {steps:,} operations", flush=True)
+    while done < steps and time.monotonic() - begun_s < seconds:
+        for game in GAMES:
             try:
-                more, further = search(game, seed=_seed(seed, number), examples=EXAMPLES)
+                done += search(game, range(number * ROUND, (number + 1) * ROUND), seed)
             except Exception as error:
-                print(f"round {number} of seed {seed}, {name}: {error!r}", file=sys.stderr)
-                print(*getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
-                print(f"repeat it: make soak SEED={seed} FROM={number}", file=sys.stderr)
+                print(f"{error!r}", *error.__notes__, f"SEED={seed} FROM={number}", sep="\n", file=sys.stderr)
                 return False
-            histories, played = histories + more, played + further
         number += 1
-        spent_s = time.monotonic() - begun
-        print(f"round {number}: {histories:,} histories, {played:,} steps, {spent_s:.0f} s", flush=True)
-    print(f"clean: {played:,} steps of seed {seed}; go on: make soak SEED={seed} FROM={number}", flush=True)
+        spent_s = time.monotonic() - begun_s
+        print(f"rounds {first} to {number - 1}: {done:,} operations in {spent_s:.0f} s", flush=True)
+    print(f"all agreed: {done:,} operations of seed {seed}; on with SEED={seed} FROM={number}", flush=True)
     return True
 
 
-def _seed(seed: int, number: int) -> int:
-    return seed * 1_000_003 + number
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--seed", type=int, default=None, help="one is drawn and printed where there is none")
+    parser = argparse.ArgumentParser(prog="soak")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="random if not given")
     parser.add_argument("--from", type=int, default=0, dest="first", help="the round to begin with")
     parser.add_argument("--steps", type=int, default=STEPS, help="operations to play")
-    parser.add_argument("--minutes", type=float, default=None, help="end after so long, whatever was played")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="the longest that it may take")
     asked = parser.parse_args()
-    seed = secrets.randbelow(1_000_000) if asked.seed is None else asked.seed
-    return 0 if soak(seed, asked.first, asked.steps, asked.minutes) else 1
+    return 0 if soak(asked.seed, asked.first, asked.steps, 60 * asked.minutes) else 1
 
 
 if __name__ == "__main__":
