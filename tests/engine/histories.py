@@ -94,7 +94,7 @@ class _Author:
         self._bodies: dict[str, dict[str, Any]] = {}
         self._ids = rng.choice((IDS[:1], IDS, IDS[:2]))
         self._features = self._half(_FIELDS)
-        self._waits = rng.choice(_WAITS)
+        self._waits = rng.choice(_WAITS[2:] if uncut else _WAITS)
         self._shapes = "y" in names and rng.random() < 0.25
         self._policies = self._half(_POLICIES)
         self._operations = ["event"] * 8 + ["pass"] * 4

@@ -1,5 +1,5 @@
-"""``make soak``: the suite's search for a history that the engine and its oracle do not agree on, gone on with
-for a million operations under a seed of its own.
+"""``make soak``: the suite's search for a history that the engine and its oracle do not agree on goes on, for
+a million operations under a seed of its own.
 
 It goes in rounds of some histories of every game. A history follows from the seed and its number alone, so a
 soak goes on where another ended, and what was found is found again by its round.

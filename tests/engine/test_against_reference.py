@@ -11,24 +11,14 @@ import pytest
 from service.engine.engine import EngineLimits
 from tests.cases.driver import Mode
 from tests.cases.engine_driver import EngineDriver
-from tests.engine.histories import History, Operation
-from tests.engine.search import GAMES, LINE, search
-from tests.engine.world import play
-
-MODES: tuple[Mode, ...] = ("one", "batch", "restart")
+from tests.engine.kept import KEPT
+from tests.engine.search import GAMES, cut, search
 
 
-def _put(id: str, where: Any, dwell: int | None) -> Operation:
-    body = {"id": id, "where": where, "on": ["match", "enter", "leave"], "initial": "emit", "for": dwell}
-    return "put", {**body, "cooldown": None, "once": False, "enabled": True, "expires_at": None, "keep": None}
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_wait_made_shorter_in_the_millisecond_that_it_began(mode: Mode) -> None:
-    around, everywhere = {"any": [{"x": {"gte": 0, "lte": 0}}]}, {"any": [{}]}
-    event: Operation = ("event", ("a", None, {"x": 0}))
-    done = [event, _put("q", around, 3), _put("q", everywhere, 1), event, ("pass", 1), ("remove", "a")]
-    play(History(LINE, 1000, mode, done))
+@pytest.mark.parametrize("mode", ["batch", "restart"])
+@pytest.mark.parametrize("number", range(len(KEPT)))
+def test_kept_histories(number: int, mode: Mode) -> None:
+    cut(KEPT[number]._replace(mode=mode))
 
 
 @pytest.mark.parametrize("game", ["line", "plane", "cuts"])
