@@ -44,7 +44,7 @@ class PartitionTime:
     The wall time of an event is the log's timestamp, so the time at each event follows from the log alone,
     however late it is read. In other words: the partition's time is ``ahead`` of the wall time by the most
     that any ``ts`` was ahead of its log's timestamp. It never goes back: where the first ``ts`` comes after
-    messages without any, it goes on from the wall time, whether somebody has looked at the clock since or not.
+    messages without any, it goes on from the wall time, whether anybody has looked at the clock since or not.
     """
 
     __slots__ = ("ahead", "reached")

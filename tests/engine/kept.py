@@ -7,18 +7,19 @@ from typing import Any
 from tests.cases.driver import Mode
 from tests.engine.histories import History, Operation
 
-LINE = ("x",)
+LINE, PLANE = ("x",), ("x", "y", "k")
 IN: Operation = ("event", ("a", 0, {"x": 0}))
 OUT: Operation = ("event", ("a", 0, {"x": 3}))
 EVERYWHERE = {"any": [{}]}
+MIDDLE = {"any": [{"x": {"gte": 1, "lte": 1}}]}
 
 
 def _put(id: str = "p", **fields: Any) -> Operation:
     return "put", {"id": id, "where": {"any": [{"x": {"gte": 0, "lte": 1}}]}, **fields}
 
 
-def _kept(*operations: Operation, mode: Mode = "one") -> History:
-    return History(LINE, 1000, mode, list(operations))
+def _kept(*operations: Operation, mode: Mode = "one", names: tuple[str, ...] = LINE) -> History:
+    return History(names, 1000, mode, list(operations))
 
 
 def _wait(ms: int) -> Operation:
@@ -73,5 +74,30 @@ KEPT = (
             *(("restart", False), _wait(1), _wait(1), _wait(1)),
         )
         for late in ("no_border", "process", "reject")
+    ),
+    # A query is changed while a wait of its cannot end for silence.
+    _kept(("source", {"stale_after": 2}), _put(**{"for": 3}), IN, _wait(3), _put(**{"for": 3}, cooldown=2)),
+    # A stream ends and begins in one batch, and nothing was carried or late before.
+    _kept(
+        *(("source", {"missing": "carry"}), _put()),
+        *(IN, ("remove", "a"), ("event", ("a", 0, {})), ("event", ("a", 0, {"x": 0}))),
+        mode="batch",
+    ),
+    _kept(
+        *(_put(), IN, ("remove", "a")),
+        *(("event", ("a", None, {"x": 0})), ("event", ("a", -1, {"x": 0}))),
+        mode="batch",
+    ),
+    # A stream jumps over where within keep; and from nowhere.
+    _kept(
+        _put(where=MIDDLE, keep={"any": [{"x": {"gte": 0, "lte": 3}}]}, on=["enter", "leave", "cross"]),
+        *(("event", ("a", 0, {"x": x})) for x in (1, 0, 3)),
+    ),
+    _kept(_put(where=MIDDLE, on=["cross"]), ("event", ("a", 0, {})), OUT, IN),
+    # A stream jumps over where, and its category holds at one end.
+    _kept(
+        _put(where={"any": [{"x": {"gte": 1, "lte": 1}, "k": {"eq": "tug"}}]}, on=["cross"]),
+        *(("event", ("a", 0, {"x": x, "k": k})) for x, k in ((0, "cargo"), (3, "tug"), (0, "cargo"))),
+        names=PLANE,
     ),
 )
