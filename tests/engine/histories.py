@@ -201,16 +201,16 @@ class _Author:
         bounds = {"x": self._interval, "y": self._interval, "k": self._texts}
         return {name: bounds[name]() for name in self._names if self._often(shares[name])}
 
-    def _interval(self) -> dict[str, float]:
+    def _interval(self) -> dict[str, Any]:
         lo, hi = sorted((self._rng.randrange(4), self._rng.randrange(4)))
         return self._rng.choice(
-            (
+            [
                 {"gte": lo, "lte": hi},
                 {"gte": lo, "lt": hi + 1},
                 {"gt": lo - 0.5, "lt": hi + 0.5},
                 {"gte": lo},
                 {"lt": hi + 1},
-            )
+            ]
         )
 
     def _texts(self) -> dict[str, Any]:

@@ -10,12 +10,13 @@ from tests.engine.histories import History, Operation
 LINE, PLANE = ("x",), ("x", "y", "k")
 IN: Operation = ("event", ("a", 0, {"x": 0}))
 OUT: Operation = ("event", ("a", 0, {"x": 3}))
-EVERYWHERE = {"any": [{}]}
+EVERYWHERE: dict[str, Any] = {"any": [{}]}
 MIDDLE = {"any": [{"x": {"gte": 1, "lte": 1}}]}
 
 
-def _put(id: str = "p", **fields: Any) -> Operation:
-    return "put", {"id": id, "where": {"any": [{"x": {"gte": 0, "lte": 1}}]}, **fields}
+def _put(id: str = "p", *, wait: int | None = None, **fields: Any) -> Operation:
+    where = {"any": [{"x": {"gte": 0, "lte": 1}}]}
+    return "put", {"id": id, "where": where, "for": wait, **fields}
 
 
 def _kept(*operations: Operation, mode: Mode = "one", names: tuple[str, ...] = LINE) -> History:
@@ -28,15 +29,15 @@ def _wait(ms: int) -> Operation:
 
 KEPT = (
     # A wait is made shorter in the millisecond that it began.
-    _kept(IN, _put(**{"for": 3}), _put(where=EVERYWHERE, **{"for": 1}), IN, _wait(1), ("remove", "a")),
+    _kept(IN, _put(wait=3), _put(where=EVERYWHERE, wait=1), IN, _wait(1), ("remove", "a")),
     # A silence ends in the batch in which the wait began that it breaks.
     _kept(
-        *(("source", {"stale_after": 3}), _put(**{"for": 5})),
+        *(("source", {"stale_after": 3}), _put(wait=5)),
         *(IN, _wait(3), IN, _wait(2), IN, _wait(3), IN),
         mode="batch",
     ),
     # A wait could not end in a silence that is none any more.
-    _kept(("source", {"stale_after": 1}), _put(**{"for": 2}), IN, _wait(2), ("source", {})),
+    _kept(("source", {"stale_after": 1}), _put(wait=2), IN, _wait(2), ("source", {})),
     # A cooldown is taken away.
     _kept(_put(cooldown=3), IN, OUT, _put(), IN),
     # One cooldown begins, and a wait ends with it.
@@ -56,7 +57,7 @@ KEPT = (
     _kept(("event", ("a", None, {"x": 0})), ("event", ("a", -3, {"x": 0})), _put()),
     # The first ts is behind the time that it has become since the last message.
     _kept(
-        *(_put(**{"for": 3}), ("remove", "a"), _wait(1)),
+        *(_put(wait=3), ("remove", "a"), _wait(1)),
         *(("event", ("a", -3, {"x": 0})), ("event", ("a", 3, {"x": 3}))),
         mode="batch",
     ),
@@ -76,7 +77,7 @@ KEPT = (
         for late in ("no_border", "process", "reject")
     ),
     # A query is changed while a wait of its cannot end for silence.
-    _kept(("source", {"stale_after": 2}), _put(**{"for": 3}), IN, _wait(3), _put(**{"for": 3}, cooldown=2)),
+    _kept(("source", {"stale_after": 2}), _put(wait=3), IN, _wait(3), _put(wait=3, cooldown=2)),
     # A stream ends and begins in one batch, and nothing was carried or late before.
     _kept(
         *(("source", {"missing": "carry"}), _put()),

@@ -127,7 +127,7 @@ class World:
         for command, answer in zip(commands, self.driver.commands(commands), strict=True):
             if isinstance(command, DeleteQuery):
                 self._delete(command.id, *answer)
-            else:
+            elif isinstance(command, PutQuery | PatchQuery):
                 self._put(command, *answer)
 
     def _command(self, operation: str, argument: Any) -> Command:
