@@ -59,17 +59,17 @@ def search(name: str, numbers: range, seed: int = 0) -> int:
         try:
             GAMES[name].play(found)
         except Exception as error:
-            smallest = _smallest(GAMES[name], found, type(error))
+            small = smallest(GAMES[name], found, type(error))
             try:
-                GAMES[name].play(smallest)
+                GAMES[name].play(small)
             except Exception as again:
-                again.add_note(f"{name} {number} of seed {seed}, made small: {smallest!r}")
+                again.add_note(f"{name} {number} of seed {seed}, made small: {small!r}")
                 raise
             raise
     return steps
 
 
-def _smallest(game: Game, found: Any, failure: type[Exception]) -> Any:
+def smallest(game: Game, found: Any, failure: type[Exception]) -> Any:
     """Leaves out of a history what can be left out so that it still fails in the same way."""
     tries, again = 0, True
     while again:

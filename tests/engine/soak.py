@@ -30,7 +30,8 @@ def soak(seed: int, first: int, steps: int, seconds: float) -> bool:
             try:
                 done += search(game, range(number * ROUND, (number + 1) * ROUND), seed)
             except Exception as error:
-                print(f"{error!r}", *error.__notes__, f"SEED={seed} FROM={number}", sep="\n", file=sys.stderr)
+                story = (repr(error), *getattr(error, "__notes__", ()), f"SEED={seed} FROM={number}")
+                print(*story, sep="\n", file=sys.stderr)
                 return False
         number += 1
         spent_s = time.monotonic() - begun_s
