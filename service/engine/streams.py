@@ -43,7 +43,8 @@ class PartitionTime:
 
     The wall time of an event is the log's timestamp, so the time at each event follows from the log alone,
     however late it is read. In other words: the partition's time is ``ahead`` of the wall time by the most
-    that any ``ts`` was ahead of its log's timestamp. It never goes back.
+    that any ``ts`` was ahead of its log's timestamp. It never goes back: where the first ``ts`` comes after
+    messages without any, it goes on from the wall time, whether anybody has looked at the clock since or not.
     """
 
     __slots__ = ("ahead", "reached")
@@ -73,6 +74,10 @@ class PartitionTime:
         most = np.maximum.accumulate(np.maximum(np.where(timed, ts - log_ts, NO_TIME), known))
         untimed = most == NO_TIME  # no ``ts`` so far
         wall = log_ts + np.where(untimed, 0, most)
+        if self.ahead is None and not untimed[-1]:
+            first = int(np.argmin(untimed))
+            if first or self.reached != NO_TIME:
+                wall[first] = max(wall[first], log_ts[first])
         clock: NDArray[np.int64] = np.maximum.accumulate(np.maximum(wall, self.reached))
         self.ahead = None if untimed[-1] else int(most[-1])
         self.reached = int(clock[-1])
