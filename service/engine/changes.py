@@ -20,10 +20,11 @@ from service.engine.aggregates import AggregateRecord
 from service.engine.catalog import QueryChange
 from service.engine.clauses import Filter
 from service.engine.delta import Transition, settle
-from service.engine.effects import ENTER, LEAVE, BorderRecords, Cause, CommandEffects, Task
+from service.engine.effects import Change, CommandEffects, Task, only_aggregates
+from service.engine.owed import Entries
 from service.engine.queryset import KIND_BIT, QuerySet, active_region
 from service.engine.rules import NEVER, Flags, rule_of
-from service.engine.streams import StreamTable, next_numbers
+from service.engine.streams import StreamTable
 from service.index.protocol import Hits, Rows, Slots
 from service.model import Aggregates, Kind, Query, Region
 
@@ -34,7 +35,8 @@ _BOTH = _ENTER | _LEAVE
 def apply_changes(
     queries: QuerySet, changes: Sequence[QueryChange], tables: Sequence[tuple[Task, StreamTable]], now_ms: int
 ) -> list[CommandEffects]:
-    """Moves the queries of one source and says who entered and left. O(streams x boxes) at most."""
+    """Moves the queries of one source. Who entered and left is owed from now on (``owed``); what is told of
+    aggregates is returned. O(streams x boxes) at most."""
     telling = [change for change in changes if _tells(change)] if tables else []
     old = queries.filter_of(enumerate(change.before for change in telling))
     slot_of_dropped = {c.id: queries.slot_of[c.id] for c in changes if c.before and not c.after}
@@ -46,8 +48,8 @@ def apply_changes(
         [slot_of_dropped.get(c.id, queries.slot_of.get(c.id, -1)) for c in telling], dtype=np.int32
     )
     group = _Group(telling, slots, old, new, keep)
-    effects = [group.effects(task, table, queries, now_ms) for task, table in tables]
-    return [effect for effect in effects if len(effect.borders.seq) or effect.aggregates]
+    caused = ((task, table, group.apply(table, queries, now_ms)) for task, table in tables)
+    return [only_aggregates(task, table.point, told) for task, table, told in caused if told]
 
 
 def _active_keep(query: Query | None) -> Region | None:
@@ -93,7 +95,7 @@ class _Group:
         self.old = old
         self.new = new
         self.keep = keep
-        self.causes = [Cause(change.command, change.reason) for change in changes]
+        self.changes = changes
         regions = [(active_region(change.before), active_region(change.after)) for change in changes]
         self.watched0: Flags = np.array([old is not None for old, _ in regions], dtype=np.bool_)
         self.watched1: Flags = np.array([new is not None for _, new in regions], dtype=np.bool_)
@@ -109,7 +111,7 @@ class _Group:
         self.on0 = np.array([_bits(change.before) for change in changes], dtype=np.uint8)
         self.on1 = np.array([_bits(change.after) for change in changes], dtype=np.uint8)
 
-    def effects(self, task: Task, table: StreamTable, queries: QuerySet, now_ms: int) -> CommandEffects:
+    def apply(self, table: StreamTable, queries: QuerySet, now_ms: int) -> list[AggregateRecord]:
         now = table.time.at(now_ms)
         streams, places, (inside0, inside1, kept, _) = _any_of(
             [
@@ -146,7 +148,7 @@ class _Group:
             self.rules.take(places),
             retimed=self.restarts[places] & self.rules.stores[places],
         )
-        table.touch(streams[changed])
+        table.touch_in_place(streams[changed])
         aggregates = self._counted(table, queries, streams[settled.member1], places[settled.member1], now)
         on0, on1 = self.on0[places], self.on1[places]
         both0, both1 = (on0 & _BOTH) == _BOTH, (on1 & _BOTH) == _BOTH
@@ -155,18 +157,15 @@ class _Group:
         enter = ((settled.member1 & ~settled.member0) | (stays & both1 & ~both0)) & ((on1 & _ENTER) != 0)
         told = np.flatnonzero(leave | enter)
         told = told[np.lexsort((streams[told], places[told]))]
-        streams, places = streams[told], places[told]
-        records = BorderRecords(
-            causes=places,
-            streams=streams,
-            seq=next_numbers(table, streams),
-            ts=np.full(len(told), now, dtype=np.int64),
-            starts=np.arange(len(told) + 1, dtype=np.int64),
-            slots=self.slots[places],
-            sides=np.where(enter[told], ENTER, LEAVE).astype(np.uint8),
-        )
-        table.touch(streams)
-        return CommandEffects(task, self.causes, records, table.point[streams], aggregates)
+        table.owed.add(Entries(self._told(queries, now), places[told], streams[told], enter[told]))
+        return aggregates
+
+    def _told(self, queries: QuerySet, now: int) -> list[Change]:
+        """What the records of each change will say."""
+        return [
+            Change(change.command, change.reason, now, change.id, queries.projections[slot])
+            for change, slot in zip(self.changes, self.slots.tolist(), strict=True)
+        ]
 
     def _counted(
         self, table: StreamTable, queries: QuerySet, streams: Rows, places: Rows, now: int

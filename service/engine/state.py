@@ -33,7 +33,7 @@ BLOCK = 256
 RING = 1024
 #: Wider blocks are written in parts; one row is never wider than any log allows.
 MOST_BYTES = 512 * 1024
-VERSION = 2
+VERSION = 3
 
 
 class Block(msgspec.Struct, array_like=True):
@@ -55,6 +55,8 @@ class Block(msgspec.Struct, array_like=True):
     """By row, the queries that ignored it: version 1; later ones have ``memory``."""
     seen: bytes = b""
     memory: dict[int, dict[str, Entry]] = {}
+    told: bytes = b""
+    """Only while something is owed (``owed``), since version 3."""
 
 
 _decode = msgspec.msgpack.Decoder(Block).decode
@@ -191,6 +193,7 @@ def _block(n: int, table: StreamTable, queries: QuerySet, rows: Rows) -> bytes:
                 for row in rows.tolist()
                 if (entries := table.memory.of_row(row))
             },
+            told=table.told[rows].tobytes() if table.owed else b"",
         )
     )
 
@@ -243,5 +246,6 @@ def _place(table: StreamTable, queries: QuerySet, block: Block, rows: Rows) -> N
         table.seen[rows] = _time(block).at(block.reached)
     table.last_ts[rows] = np.frombuffer(block.last_ts, dtype=np.int64)
     table.seq[rows] = np.frombuffer(block.seq, dtype=np.int64)
+    table.told[rows] = np.frombuffer(block.told, dtype=np.int64) if block.told else 0
     _fill(table.point, rows, block.point, queries)
     _fill(table.carried, rows, block.carried or {}, queries)
