@@ -20,6 +20,7 @@ from service.engine.aggregates import AggregateRecord
 from service.engine.catalog import QueryChange
 from service.engine.clauses import Filter
 from service.engine.delta import Transition, settle
+from service.engine.distinct import distinct
 from service.engine.effects import Change, CommandEffects, Task, only_aggregates
 from service.engine.owed import Entries
 from service.engine.queryset import KIND_BIT, QuerySet, active_region
@@ -205,7 +206,7 @@ def _waits_for(query: Query | None) -> tuple[object, ...]:
 def _any_of(lists: Sequence[Hits], width: int) -> tuple[Rows, Rows, list[Flags]]:
     """Row and place of each pair that is in any of some hit lists, and in which of them it is."""
     keys = [hits.rows.astype(np.int64) * width + hits.slots for hits in lists]
-    found = np.unique(np.concatenate(keys))
+    found = distinct(np.concatenate(keys))
     rows = (found // max(width, 1)).astype(np.int32)
     places = (found % max(width, 1)).astype(np.int32)
     return rows, places, [np.isin(found, one) for one in keys]

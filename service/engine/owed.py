@@ -30,6 +30,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from service.engine.distinct import distinct
 from service.engine.effects import Change
 from service.engine.rules import Flags
 from service.index.protocol import Rows
@@ -158,7 +159,7 @@ class Owed:
         without those that were asked for since the newest debt."""
         taken: list[Entries] = []
         rows = rows[rows >= 0]
-        rows = np.unique(rows[told[rows] < self._newest])
+        rows = distinct(rows[told[rows] < self._newest])
         if len(rows):
             taken = [_still_owed(debt, debt.entries.take(debt.of(rows)), told) for debt in self._debts]
         entries = self._settled(taken, told)

@@ -22,6 +22,7 @@ import numpy as np
 
 from service.engine.categories import Dictionary
 from service.engine.delta import IGNORED
+from service.engine.distinct import distinct
 from service.engine.kernels import NO_TIME
 from service.engine.memory import Entry
 from service.engine.queryset import QuerySet
@@ -86,7 +87,7 @@ class StateLog:
         deltas = -(-len(dirty) // self.block)
         if deltas > self.ring // 4:
             self.n += 1
-            for page in np.unique(dirty // self.block).tolist():
+            for page in distinct(dirty // self.block).tolist():
                 self._unsaved.pop(page, None)
                 yield from self._page(table, queries, page)
             return
@@ -110,7 +111,7 @@ class StateLog:
             yield from self._deltas(table, queries, rows[half:])
             return
         self.n += 1
-        for page in np.unique(rows // self.block).tolist():
+        for page in distinct(rows // self.block).tolist():
             self._unsaved.setdefault(page, self.n)
         yield b"d%d" % (self.n % self.ring), value
 
@@ -151,7 +152,7 @@ class StateLog:
         for n, is_page, block in blocks:
             rows = np.frombuffer(block.rows, dtype=np.int32)
             _place(table, queries, block, rows)
-            for page in [] if is_page else np.unique(rows // self.block).tolist():
+            for page in [] if is_page else distinct(rows // self.block).tolist():
                 if n > saved.get(page, 0):
                     self._unsaved.setdefault(page, n)
         if blocks:
@@ -190,7 +191,7 @@ def _block(n: int, table: StreamTable, queries: QuerySet, rows: Rows) -> bytes:
             seen=table.seen[rows].tobytes(),
             memory={
                 row: {queries.names[slot]: entry for slot, entry in sorted(entries.items())}
-                for row in rows.tolist()
+                for row in (rows.tolist() if len(table.memory) else ())
                 if (entries := table.memory.of_row(row))
             },
             told=table.told[rows].tobytes() if table.owed else b"",

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from service.engine.aggregates import PartitionAggregates
 from service.engine.clauses import Filter
+from service.engine.distinct import distinct
 from service.engine.kernels import NO_TIME, UNTOUCHED
 from service.engine.lastvalues import LastValues
 from service.engine.memory import PairMemory
@@ -174,7 +175,7 @@ class StreamTable:
 
     def take_dirty(self) -> Rows:
         """The rows touched since the last call, ascending, each once."""
-        dirty = np.unique(np.concatenate(self._dirty)) if self._dirty else np.zeros(0, dtype=np.int32)
+        dirty = distinct(np.concatenate(self._dirty)) if self._dirty else np.zeros(0, dtype=np.int32)
         self._dirty.clear()
         return dirty.astype(np.int32, copy=False)
 
