@@ -112,7 +112,8 @@ class _Debt:
 class Owed:
     """The debts of one partition. ``told int64[capacity]`` is the column of its table."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, most_bytes: int = MOST_BYTES) -> None:
+        self.most_bytes = most_bytes
         self._debts: list[_Debt] = []
         #: all commands before this have been told to rows of which ``told`` is as large
         self._newest = 0
@@ -188,7 +189,7 @@ class Owed:
         used = {key for debt in self._debts for key in debt.keys}
         keys = (key for number in count() if (key := KEY + b"%d" % number) not in used)
         for debt in fresh:
-            for value in _parts(debt.entries.take(slice(debt.next, None))):
+            for value in _parts(debt.entries.take(slice(debt.next, None)), self.most_bytes):
                 debt.keys.append(next(keys))
                 yield debt.keys[-1], value
 
@@ -225,7 +226,7 @@ def _joined(parts: Sequence[Entries]) -> Entries:
     )
 
 
-def _parts(entries: Entries) -> Iterator[bytes]:
+def _parts(entries: Entries, most_bytes: int) -> Iterator[bytes]:
     """Some entries as one record, or in halves where they are more than a record may be."""
     n = len(entries.rows)
     first, last = int(entries.places[0]), int(entries.places[-1]) + 1
@@ -240,9 +241,9 @@ def _parts(entries: Entries) -> Iterator[bytes]:
             enters=zlib.compress(np.packbits(entries.enters).tobytes(), 1),
         )
     )
-    if len(value) > MOST_BYTES and n > 1:
-        yield from _parts(entries.take(slice(0, n // 2)))
-        yield from _parts(entries.take(slice(n // 2, n)))
+    if len(value) > most_bytes and n > 1:
+        yield from _parts(entries.take(slice(0, n // 2)), most_bytes)
+        yield from _parts(entries.take(slice(n // 2, n)), most_bytes)
         return
     yield value
 

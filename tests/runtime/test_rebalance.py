@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
-from service.engine.commands import PutQuery, PutSource
-from service.engine.engine import Engine
+from service.engine.commands import DeleteQuery, PutQuery, PutSource
+from service.engine.engine import Engine, EngineLimits
 from service.log.port import Message
 from service.metrics import Metrics
 from service.worker import CommandRequest, Delivery, Worker
@@ -14,8 +15,15 @@ from tests.runtime.memory_log import Fate, MemoryLog, Store
 TOPIC = "events.s"
 
 
-def _worker(log: MemoryLog) -> Worker:
-    return Worker(log, Engine, Metrics(), clock=lambda: 1000, max_message_bytes=1 << 20, max_batch_events=100)
+def _worker(log: MemoryLog, portion: int = 2_000) -> Worker:
+    return Worker(
+        log,
+        partial(Engine, engine_limits=EngineLimits(portion=portion)),
+        Metrics(),
+        clock=lambda: 1000,
+        max_message_bytes=1 << 20,
+        max_batch_events=100,
+    )
 
 
 def _settle(worker: Worker) -> None:
@@ -82,3 +90,38 @@ def test_partitions_that_another_worker_moved_are_restored() -> None:
     _send(store, "a", 2)
     _settle(worker)
     assert _borders(store) == [("a", 1, [], ["q"]), ("a", 2, ["q"], []), ("a", 3, [], ["q"])]
+
+
+def test_what_is_owed_moves_with_its_partition() -> None:
+    store = Store(partitions=1)
+    log = MemoryLog(store)
+    worker = _worker(log, portion=1)
+    worker.open()
+    query = {"id": "q", "source": "s", "where": "x >= 0"}
+    worker.step(
+        [CommandRequest([PutSource("s", {"attributes": {"x": "number"}})], True, _ignore, _fail)], timeout_s=0
+    )
+    _settle(worker)
+    for place, name in enumerate("abcdefgh"):
+        _send(store, name, place)
+    _settle(worker)
+    worker.step([CommandRequest([PutQuery(None, query)], True, _ignore, _fail)], timeout_s=0)
+    worker.step([], timeout_s=0)
+    log.rebalance()
+    worker.step([], timeout_s=0)
+    assert worker.engine.owes and 1 < len(_borders(store)) < 8
+    log.rebalance()
+    other = _worker(MemoryLog(store), portion=1)
+    other.open()
+    other.step([], timeout_s=0)
+    other.step([CommandRequest([DeleteQuery("q")], True, _ignore, _fail)], timeout_s=0)
+    other.step([], timeout_s=0)
+    assert other.engine.owes
+    while not worker.engine.tables or worker.engine.owes:
+        worker.step([], timeout_s=0)
+    for name in "abcdefgh":
+        assert [one[1:] for one in _borders(store) if one[0] == name] == [(1, [], ["q"]), (2, ["q"], [])]
+
+
+def _ignore(_: CommandRequest) -> None:
+    pass
