@@ -13,6 +13,7 @@ members of each query after the change are at hand, and those that ask for aggre
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,6 +30,8 @@ from service.engine.streams import StreamTable
 from service.index.protocol import Hits, Rows, Slots
 from service.model import Aggregates, Kind, Query, Region
 
+_AT_ONCE = 1 << 15
+"""Pairs that are settled together: few enough for their columns to stay near the processor."""
 _ENTER, _LEAVE = KIND_BIT[Kind.ENTER], KIND_BIT[Kind.LEAVE]
 _BOTH = _ENTER | _LEAVE
 
@@ -114,16 +117,24 @@ class _Group:
 
     def apply(self, table: StreamTable, queries: QuerySet, now_ms: int) -> list[AggregateRecord]:
         now = table.time.at(now_ms)
-        streams, places, (inside0, inside1, kept, _) = _any_of(
-            [
-                table.inside(self.old),
-                table.inside(self.new),
-                table.inside(self.keep),
-                self._remembered(table),
-            ],
-            len(self.slots),
-        )
-        memory = table.memory.get(streams, self.slots[places])
+        lists = [table.inside(self.old), table.inside(self.new), table.inside(self.keep)]
+        pairs = _any_of([*lists, self._remembered(table)], len(self.slots))
+        steps = range(0, max(len(pairs.rows), 1), _AT_ONCE)
+        moved = [self._move(table, queries, pairs.take(slice(i, i + _AT_ONCE)), now) for i in steps]
+        is_member, leaves, enters = (np.concatenate(columns) for columns in zip(*moved, strict=True))
+        told = np.flatnonzero(leaves | enters)
+        told = told[np.argsort(pairs.places[told], kind="stable")]  # they are by row
+        if len(told):
+            changes = self._told(queries, now)
+            table.owed.add(Entries(changes, pairs.places[told], pairs.rows[told], enters[told]))
+        return self._counted(table, queries, pairs.rows[is_member], pairs.places[is_member], now)
+
+    def _move(
+        self, table: StreamTable, queries: QuerySet, pairs: _Pairs, now: int
+    ) -> tuple[Flags, Flags, Flags]:
+        """Which pairs are members now, and which are to be told that they leave, and that they enter."""
+        streams, places, inside0, inside1, kept = pairs
+        memory, rules = table.memory.get(streams, self.slots[places]), self.rules.take(places)
         settled = settle(
             Transition(
                 memory=memory,
@@ -133,7 +144,7 @@ class _Group:
                 inside1=inside1,
                 held1=inside1 | kept,
                 watched1=self.watched1[places],
-                rule1=self.rules.take(places),
+                rule1=rules,
                 begins=self.begins[places],
                 restarts=self.restarts[places],
                 silent=now - table.seen[streams] >= (queries.source.stale_after or NEVER),
@@ -141,25 +152,17 @@ class _Group:
                 now=np.full(len(places), now, dtype=np.int64),
             )
         )
+        retimed = self.restarts[places] & rules.stores
         changed = table.memory.put(
-            streams,
-            self.slots[places],
-            memory,
-            settled.memory,
-            self.rules.take(places),
-            retimed=self.restarts[places] & self.rules.stores[places],
+            streams, self.slots[places], memory, settled.memory, rules, retimed=retimed
         )
         table.touch_in_place(streams[changed])
-        aggregates = self._counted(table, queries, streams[settled.member1], places[settled.member1], now)
         on0, on1 = self.on0[places], self.on1[places]
         both0, both1 = (on0 & _BOTH) == _BOTH, (on1 & _BOTH) == _BOTH
         stays = settled.member0 & settled.member1
         leave = ((settled.member0 & ~settled.member1) | (stays & both0 & ~both1)) & ((on0 & _LEAVE) != 0)
         enter = ((settled.member1 & ~settled.member0) | (stays & both1 & ~both0)) & ((on1 & _ENTER) != 0)
-        told = np.flatnonzero(leave | enter)
-        told = told[np.lexsort((streams[told], places[told]))]
-        table.owed.add(Entries(self._told(queries, now), places[told], streams[told], enter[told]))
-        return aggregates
+        return settled.member1, leave, enter
 
     def _told(self, queries: QuerySet, now: int) -> list[Change]:
         """What the records of each change will say."""
@@ -203,10 +206,26 @@ def _waits_for(query: Query | None) -> tuple[object, ...]:
     return (None, None, 0) if query is None else (active_region(query), _active_keep(query), query.dwell)
 
 
-def _any_of(lists: Sequence[Hits], width: int) -> tuple[Rows, Rows, list[Flags]]:
-    """Row and place of each pair that is in any of some hit lists, and in which of them it is."""
+class _Pairs(NamedTuple):
+    """n pairs of a row and a place in the group, by row and place; whether ``where`` held them before and
+    does after, and whether ``keep`` does."""
+
+    rows: Rows
+    places: Rows
+    inside0: Flags
+    inside1: Flags
+    kept: Flags
+
+    def take(self, chosen: slice) -> _Pairs:
+        rows, places, inside0, inside1, kept = self
+        return _Pairs(rows[chosen], places[chosen], inside0[chosen], inside1[chosen], kept[chosen])
+
+
+def _any_of(lists: Sequence[Hits], width: int) -> _Pairs:
+    """The pairs that are in any of some hit lists: before, after, keep, and others."""
     keys = [hits.rows.astype(np.int64) * width + hits.slots for hits in lists]
     found = distinct(np.concatenate(keys))
     rows = (found // max(width, 1)).astype(np.int32)
     places = (found % max(width, 1)).astype(np.int32)
-    return rows, places, [np.isin(found, one) for one in keys]
+    inside0, inside1, kept = (np.isin(found, one) for one in keys[:3])
+    return _Pairs(rows, places, inside0, inside1, kept)

@@ -24,7 +24,6 @@ from service.engine.crossings import Walked, changed_pairs, moves_of
 from service.engine.delta import MEMBER, WAITING, Memory
 from service.engine.effects import (
     ENTER,
-    LEAVE,
     Batch,
     BorderRecords,
     Cause,
@@ -35,11 +34,10 @@ from service.engine.effects import (
     only_aggregates,
 )
 from service.engine.events import apply_events, number_borders
-from service.engine.owed import Entries
+from service.engine.payments import pay_streams
 from service.engine.queryset import KIND_BIT, QuerySet
 from service.engine.rules import NEVER
 from service.engine.streams import StreamTable, next_numbers
-from service.index.protocol import Rows
 from service.model import Kind
 
 _ENTER = KIND_BIT[Kind.ENTER]
@@ -87,29 +85,6 @@ def next_due(table: StreamTable, queries: QuerySet) -> int:
     ttl = queries.source.stream_ttl
     silent = NEVER if ttl is None or table.oldest_seen > NEVER - ttl else table.oldest_seen + ttl
     return min(table.memory.next_end, silent)
-
-
-def pay_streams(task: Task, table: StreamTable, queries: QuerySet, rows: Rows) -> list[Paid]:
-    """All that some streams are owed: to be told before anything else is told of them or moves them."""
-    entries = table.owed.of(rows, table.told)
-    return [pay(task, table, queries, entries)] if len(entries.rows) else []
-
-
-def pay(task: Task, table: StreamTable, queries: QuerySet, entries: Entries) -> Paid:
-    """Entries that were owed, numbered."""
-    changes, places, streams, enters = entries
-    table.touch_in_place(streams)
-    return Paid(
-        task,
-        changes,
-        places,
-        streams,
-        seq=next_numbers(table, streams),
-        sides=np.where(enters, ENTER, LEAVE).astype(np.uint8),
-        points=table.point[streams],
-        attributes=queries.attributes,
-        dictionaries=queries.dictionaries,
-    )
 
 
 def fire(

@@ -29,9 +29,10 @@ from service.engine.catalog import Catalog, Draft, QueryChange, SourceChange
 from service.engine.categories import Dictionary
 from service.engine.changes import apply_changes
 from service.engine.delta import MEMBER
-from service.engine.due import apply_in_time, fire, next_due, pay
+from service.engine.due import apply_in_time, fire, next_due
 from service.engine.effects import Batch, CommandEffects, Effects, Paid, Task
 from service.engine.kernels import NO_TIME
+from service.engine.payments import pay
 from service.engine.queryset import IndexFactory, QuerySet, default_index, new_dictionaries
 from service.engine.state import StateLog
 from service.engine.streams import StreamTable
