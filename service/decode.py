@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
 from service.engine.categories import Dictionary
@@ -40,13 +41,14 @@ Fields = tuple[Any, ...]
 
 class Decoded(NamedTuple):
     """``events`` is how many events the messages held: accepted ones, tombstones not counted, and whatever
-    was refused. ``originals`` has the bytes of
-    every row that may have to be written as a dead letter, by (offset, place in the message)."""
+    was refused; ``nulls`` how many values of accepted ones were null. ``originals`` has the bytes of every
+    row that may have to be written as a dead letter, by (offset, place in the message)."""
 
     batch: Batch
     refused: list[Refused]
     originals: Mapping[tuple[int, int], bytes | None]
     events: int
+    nulls: int
 
 
 class _Bad(Exception):
@@ -108,13 +110,15 @@ class Decoder:
         self._nulls = source.nulls is Nulls.ABSENT
         paths = [source.key, source.ts, *(source.paths.get(name, name) for name in self._names)]
         self._paths = [tuple(path.split(".")) for path in paths]
-        self._absent: list[float | None] = [MISSING if number else None for number in self._numbers]
+        # A null is None. Where it may stand, a text that is not there has to be something else.
+        no_text = UNSET if self._nulls else None
+        self._absent = [MISSING if number else no_text for number in self._numbers]
         self._event, self._read = self._fast_reader()
         self._fast = msgspec.json.Decoder(self._event | list[self._event]).decode  # type: ignore[name-defined]
 
     def _fast_reader(self) -> tuple[Any, Any]:
         number: Any = float | None if self._nulls else float
-        text: Any = str | None if self._nulls else str
+        text: Any = str | None | UnsetType if self._nulls else str
         types = [str, int | None, *(number if is_number else text for is_number in self._numbers)]
         defaults = ["", None, *self._absent]
         tree: dict[str, Any] = {}
@@ -153,13 +157,13 @@ class Decoder:
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 self._judge(message, records[message], rows, refused)
         originals = _Originals(records)
-        batch = self._columns(rows, records)
+        batch, nulls = self._columns(rows, records)
         keep = self._without_doubts(batch, rows, refused, originals)
         if keep is not None:
-            batch = batch.take(keep)
+            batch, nulls = batch.take(keep), nulls[keep]
         refused.sort()
         events = len(batch.stream_ids) - int(batch.removal.sum()) + len(refused)
-        return Decoded(batch, refused, originals, events)
+        return Decoded(batch, refused, originals, events, int(nulls.sum()))
 
     @staticmethod
     def _tombstone(key: bytes | None) -> str:
@@ -195,8 +199,8 @@ class Decoder:
         if not self._all_numbers:
             for place, is_number in enumerate(self._numbers):
                 if not is_number:
-                    texts = (fields[2 + place] or "" for fields in rows.fields)
-                    doubtful.update(i for i, text in enumerate(texts) if len(text) > LONGEST_TEXT)
+                    texts = (fields[2 + place] for fields in rows.fields)
+                    doubtful.update(i for i, text in enumerate(texts) if text and len(text) > LONGEST_TEXT)
         large = (np.abs(batch.values) >= INEXACT_FROM) & np.isfinite(batch.values)
         doubtful.update(np.flatnonzero(large.any(axis=1)).tolist())
         doubtful.update(np.flatnonzero(np.abs(batch.ts) > LARGEST_TS).tolist())
@@ -212,22 +216,27 @@ class Decoder:
                 bad.append(i)
         return np.setdiff1d(np.arange(len(rows.fields)), bad) if bad else None
 
-    def _columns(self, rows: _Rows, records: Sequence[Record]) -> Batch:
+    def _columns(self, rows: _Rows, records: Sequence[Record]) -> tuple[Batch, NDArray[np.int64]]:
+        """The rows as a batch, and how many nulls each has."""
         n = len(rows.fields)
+        nulls = np.zeros(n, dtype=np.int64)
         messages = np.array(rows.messages, dtype=np.int64)
         values = np.empty((n, len(self._names)))
         columns: list[Sequence[Any]] = list(zip(*rows.fields, strict=True)) or [()] * (2 + len(self._names))
         for place, (name, is_number) in enumerate(zip(self._names, self._numbers, strict=True)):
             column = columns[2 + place]
+            if self._nulls:
+                nulls += np.array([value is None for value in column], dtype=np.bool_)
             if is_number:
                 values[:, place] = column
             else:
+                column = [None if text is UNSET else text for text in column] if self._nulls else column
                 values[:, place] = self._dictionaries[name].column(column)
         values += 0.0  # -0.0 becomes 0.0
         if self._nulls:
             values[np.isnan(values)] = MISSING  # what a null number became
         timed = np.array([ts is not None for ts in columns[1]], dtype=np.bool_)
-        return Batch(
+        batch = Batch(
             offsets=np.array([record.offset for record in records], dtype=np.int64)[messages],
             items=np.array(rows.items, dtype=np.int32),
             log_ts=np.array([record.ts for record in records], dtype=np.int64)[messages],
@@ -237,6 +246,7 @@ class Decoder:
             timed=timed,
             values=values,
         )
+        return batch, nulls
 
     # ---- the careful reader
 
@@ -255,12 +265,14 @@ class Decoder:
         if ts is not None and (isinstance(ts, bool) or not isinstance(ts, int) or abs(ts) > LARGEST_TS):
             detail = f"{'.'.join(ts_path)!r} must be whole milliseconds since 1970, at most 2**53"
             raise _Bad(Reason.BAD_TS, detail, stream_id)
-        values: list[float | str | None] = []
-        for path, is_number in zip(paths, self._numbers, strict=True):
+        values: list[Any] = []
+        for path, is_number, absent in zip(paths, self._numbers, self._absent, strict=True):
             value = _at(event, path, _NOTHING)
             name = ".".join(path)
-            if value is _NOTHING or (value is None and self._nulls):
-                values.append(MISSING if is_number else None)
+            if value is _NOTHING:
+                values.append(absent)
+            elif value is None and self._nulls:
+                values.append(None)
             elif is_number:
                 values.append(_number(name, value, stream_id))
             else:

@@ -65,6 +65,18 @@ class Metrics:
             source,
             registry=registry,
         )
+        self._carried = Counter(
+            "rangewatch_values_carried",
+            "Missing values for which the stream's last counted (missing: carry).",
+            source,
+            registry=registry,
+        )
+        self._nulls = Counter(
+            "rangewatch_values_null",
+            "Nulls that counted as missing values (nulls: absent).",
+            source,
+            registry=registry,
+        )
         self._matches = Counter(
             "rangewatch_matches",
             "Pairs of an event and a query that it satisfies.",
@@ -145,6 +157,8 @@ class Metrics:
         events: int,
         refused: Mapping[str, int],
         late: int,
+        carried: int,
+        nulls: int,
         matches: int,
         match_seconds: float,
     ) -> None:
@@ -156,6 +170,8 @@ class Metrics:
             for reason, number in refused.items():
                 self._refused.labels(source, reason).inc(number)
             self._late.labels(source).inc(late)
+            self._carried.labels(source).inc(carried)
+            self._nulls.labels(source).inc(nulls)
             self._matches.labels(source).inc(matches)
             self._batch_events.observe(events)
             self._match_seconds.observe(match_seconds)

@@ -449,7 +449,7 @@ class Worker:
         started = perf_counter()
         caused = self.engine.apply(task, decoded.batch)
         match_seconds = perf_counter() - started
-        late = matches = 0
+        late = matches = carried = 0
         refused: Counter[str] = Counter()
         for effects in with_refused(caused, decoded.refused):
             if not isinstance(effects, EventEffects):
@@ -459,7 +459,8 @@ class Worker:
             step.outputs += written.outputs
             step.count.append(partial(self._metrics.borders, codec.source.name, effects.borders.sides))
             self._take_told(effects, step)
-            late += int(effects.late.sum())
+            late += effects.older
+            carried += effects.carried
             matches += len(effects.matches.rows)
             refused.update(one.reason for one in effects.refused)
             if self._deliveries.get(task):
@@ -473,6 +474,8 @@ class Worker:
                 events=decoded.events,
                 refused=refused,
                 late=late,
+                carried=carried,
+                nulls=decoded.nulls,
                 matches=matches,
                 match_seconds=match_seconds,
             )

@@ -104,7 +104,8 @@ NO_RECORDS = BorderRecords(
 class EventEffects(NamedTuple):
     """What one batch of events caused. ``points float64[n, d]`` are the values that were matched (carried
     ones included; of a removed stream its last one); ``late bool[n]`` marks rows that matched without
-    touching membership, ``removed bool[n]`` tombstones of living streams."""
+    touching membership, ``removed bool[n]`` tombstones of living streams. ``older`` counts the rows that were
+    late and not refused, whatever the policy made of them; ``carried`` the values that were carried."""
 
     task: Task
     batch: Batch
@@ -115,6 +116,8 @@ class EventEffects(NamedTuple):
     points: Points
     borders: BorderRecords
     aggregates: Sequence[AggregateRecord] = ()
+    older: int = 0
+    carried: int = 0
 
 
 class Cause(NamedTuple):

@@ -64,11 +64,12 @@ def apply_events(
     before = np.empty(n, dtype=np.int32)
     first, silent = np.empty(n, dtype=np.bool_), np.empty(n, dtype=np.bool_)
     source = queries.source
+    counts = np.zeros(2, dtype=np.int64)
     used = kernels.walk(
         rows, batch.removal, batch.ts, batch.timed, batch.values, clock,
         _LATE_POLICY[source.late], source.missing is Missing.CARRY, source.stale_after or NEVER,
         table.known, table.last_ts, table.seen, table.point, table.carried, table.scratch,
-        points, verdict, before, first, silent,
+        points, verdict, before, first, silent, counts,
     )  # fmt: skip
     if n:
         table.oldest_seen = min(table.oldest_seen, int(clock[0]))
@@ -101,6 +102,8 @@ def apply_events(
         points=points[:n],
         borders=borders,
         aggregates=aggregates,
+        older=int(counts[0]),
+        carried=int(counts[1]),
     )
 
 

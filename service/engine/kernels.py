@@ -56,6 +56,7 @@ UNTOUCHED = -2
         writes(types.int32, 1),
         writes(types.boolean, 1),
         writes(types.boolean, 1),
+        writes(types.int64, 1),
     )
 )
 def walk(
@@ -79,6 +80,7 @@ def walk(
     before: Rows,
     first: Flags,
     silent: Flags,
+    counts: Times,
 ) -> int:
     """Walks a batch in order and moves its streams. Returns the number of points written.
 
@@ -88,7 +90,8 @@ def walk(
     float64[>= 2n, d]`` gets the n values to match (NaN where there is none), then the earlier point of each
     stream touched; ``verdict uint8[n]``; ``before int32[n]`` the point that the stream was at (NOWHERE:
     none); ``first bool[n]`` whether the row begins a stream's life; ``silent bool[n]`` whether its stream
-    had been silent for ``stale_after`` until then. O(n d).
+    had been silent for ``stale_after`` until then; to ``counts int64[2]`` are added the late rows that are
+    not rejected, and the values that were carried. O(n d).
     """
     n = len(rows)
     dims = values.shape[1]
@@ -129,9 +132,11 @@ def walk(
         seen[s] = clock[i]
         for j in range(dims):
             points[i, j] = values[i, j]
-        if is_late and late_policy == LATE_NO_BORDER:
-            verdict[i] = LATE
-            continue
+        if is_late:
+            counts[0] += 1
+            if late_policy == LATE_NO_BORDER:
+                verdict[i] = LATE
+                continue
         verdict[i] = MOVES
         first[i] = not known[s]
         known[s] = True
@@ -140,6 +145,8 @@ def walk(
                 for j in range(dims):
                     if values[i, j] != -np.inf:
                         carried[s, j] = values[i, j]
+                    elif carried[s, j] != -np.inf:
+                        counts[1] += 1
                     points[i, j] = carried[s, j]
             if timed[i]:
                 last_ts[s] = ts[i]

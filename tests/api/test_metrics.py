@@ -18,6 +18,8 @@ NAMES = {
     "rangewatch_events_processed": "counter",
     "rangewatch_events_refused": "counter",
     "rangewatch_events_late": "counter",
+    "rangewatch_values_carried": "counter",
+    "rangewatch_values_null": "counter",
     "rangewatch_matches": "counter",
     "rangewatch_enters": "counter",
     "rangewatch_leaves": "counter",
@@ -69,7 +71,14 @@ def test_events_are_processed_or_refused_at_every_scrape() -> None:
     def count() -> None:
         while not stop.is_set():
             metrics.batch(
-                "s", events=7, refused={"late": 2, "limit": 1}, late=1, matches=9, match_seconds=0.1
+                "s",
+                events=7,
+                refused={"late": 2, "limit": 1},
+                late=1,
+                carried=2,
+                nulls=3,
+                matches=9,
+                match_seconds=0.1,
             )
 
     thread = threading.Thread(target=count)

@@ -35,6 +35,7 @@ class Slow:
     def __init__(self, late_policy: int, carry: bool, stale_after: int) -> None:
         self.late_policy, self.carry, self.stale_after = late_policy, carry, stale_after
         self.living: dict[int, dict[str, Any]] = {}
+        self.older = self.taken = 0
         self.rows: list[tuple[int, Point | None, Point | None, bool, bool]] = []
         """Verdict, value to match, where the stream was, whether it is new, whether it had been silent."""
 
@@ -52,6 +53,7 @@ class Slow:
             return
         silent = stream is not None and clock - stream["seen"] >= self.stale_after
         first = stream is None
+        self.older += late
         stream = stream or {"ts": NO_TIME, "point": None, "carried": (MISSING,) * DIMS}
         self.living[row] = stream
         stream["seen"] = clock
@@ -60,7 +62,8 @@ class Slow:
             return
         if not late:
             if self.carry:
-                pairs = zip(value, stream["carried"], strict=True)
+                pairs = list(zip(value, stream["carried"], strict=True))
+                self.taken += sum(new == MISSING != old for new, old in pairs)
                 value = stream["carried"] = tuple(old if new == MISSING else new for new, old in pairs)
             if ts is not None:
                 stream["ts"] = ts
@@ -91,6 +94,7 @@ def test_walk(batches: list[list[Any]], late_policy: int, carry: bool, stale_aft
     last_ts = np.full(STREAMS, NO_TIME)
     point, carried = np.full((STREAMS, DIMS), np.nan), np.full((STREAMS, DIMS), MISSING)
     scratch = np.full(STREAMS, UNTOUCHED, np.int32)
+    counts = np.zeros(2, np.int64)
     now = 0
     for batch in batches:
         n = len(batch)
@@ -110,8 +114,9 @@ def test_walk(batches: list[list[Any]], late_policy: int, carry: bool, stale_aft
             np.array([value for *_, value, _ in batch], np.float64).reshape(n, DIMS),
             clock, late_policy, carry, stale_after,
             known, last_ts, seen, point, carried, scratch,
-            points, verdict, before, first, silent,
+            points, verdict, before, first, silent, counts,
         )  # fmt: skip
+        assert counts.tolist() == [slow.older, slow.taken]
         assert n <= used <= 2 * n
         for i, (expected, value, was, is_new, was_silent) in enumerate(slow.rows):
             assert verdict[i] == expected

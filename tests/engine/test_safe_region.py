@@ -255,7 +255,8 @@ def ends(side: Side) -> list[float | str | None]:
     else:
         low = LOWEST if side.lower is None else side.lower
         found = [None, low, -LOWEST if side.upper is None else math.nextafter(side.upper, -math.inf)]
-    return [value for value in found if allows(side, value)]
+    numbers = (value for value in found if not isinstance(value, float) or value >= LOWEST)
+    return [value for value in numbers if allows(side, value)]
 
 
 def test_a_region_in_a_large_shape_is_not_a_point() -> None:

@@ -94,6 +94,33 @@ def test_a_tombstone_without_a_stream_is_a_dead_letter(
     assert reasons == ["no_stream_id"]
 
 
+@pytest.mark.parametrize("late", ["no_border", "process", "reject"])
+def test_what_policies_do_is_counted(late: str, worker: Worker, store: Store, metrics: Metrics) -> None:
+    attributes = {"x": "number", "y": "number", "k": "category"}
+    body = {"attributes": attributes, "missing": "carry", "nulls": "absent", "late": late}
+    worker.step([CommandRequest([PutSource("t", body)], True, lambda _: None, _fail)], timeout_s=0)
+    for _ in range(2):
+        worker.step([], timeout_s=0)
+    events = [
+        {"ts": 5, "x": 1, "k": "a"},
+        {"ts": 6, "y": None},  # x and k are carried, y is null
+        {"ts": 4, "x": 2, "k": None},  # late: nothing is carried
+        {"ts": 7, "x": None, "k": "b"},  # x is carried
+    ]
+    for event in events:
+        value = json.dumps({"stream_id": "a", **event}).encode()
+        store.append("events.t", Message(b"a", value)._replace(partition=0))
+    for _ in range(3):
+        worker.step([], timeout_s=0)
+    counted = _counted(metrics)
+    assert counted["rangewatch_events_total"] == 4
+    refused = late == "reject"
+    assert counted.get("rangewatch_events_refused_total", 0) == refused
+    assert counted["rangewatch_events_late_total"] == (not refused)
+    assert counted["rangewatch_values_null_total"] == 3
+    assert counted["rangewatch_values_carried_total"] == 3
+
+
 def test_a_log_that_is_away_delays_the_commit_and_nothing_else(
     worker: Worker, log: Failing, store: Store, metrics: Metrics
 ) -> None:

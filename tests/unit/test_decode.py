@@ -147,6 +147,21 @@ def test_exact_integers_and_the_same_digits_with_a_point_are_taken() -> None:
     assert batch.values[:, 0].tolist() == [9007199254740994.0, 9007199254740992.0, 2.0**64, 1e308]
 
 
+def test_nulls_are_counted_where_they_are_accepted() -> None:
+    texts = [
+        '{"stream_id":"a","x":null,"kind":null}',
+        '{"stream_id":"a","x":1}',
+        '{"stream_id":"a","x":null,"kind":"k"}',
+        '{"stream_id":"","x":null}',
+        '{"stream_id":"a","x":9007199254740993,"kind":null}',
+    ]
+    one_by_one = [decode(text.encode(), nulls="absent").nulls for text in texts]
+    assert one_by_one == [2, 0, 1, 0, 0], "what is refused counts as that alone"
+    together = decode(f"[{','.join(texts)}]".encode(), nulls="absent")
+    assert (together.nulls, len(together.refused)) == (3, 2)
+    assert decode(b'{"stream_id":"a","x":1}').nulls == 0
+
+
 def test_nulls_absent() -> None:
     decoded = decode(b'{"stream_id":"a","x":null,"kind":null,"position":null}', nulls="absent")
     assert not decoded.refused
