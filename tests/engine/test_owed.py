@@ -140,8 +140,8 @@ class Told:
             self.event(name, x=place, y=7)
         self.put("q", "x >= 0", select=["y"])
 
-    def source(self, attributes: dict[str, str]) -> None:
-        self.driver.source("s", {"attributes": attributes})
+    def source(self, attributes: dict[str, str], **policies: Any) -> None:
+        self.driver.source("s", {"attributes": attributes, **policies})
 
     def put(self, id: str, where: str, **more: Any) -> None:
         body = {"id": id, "source": "s", "where": where, "on": ["enter", "leave"], **more}
@@ -232,6 +232,18 @@ def test_what_is_owed_comes_before_a_wait_that_ends() -> None:
     assert sorted(found) == list("abcdef")
     for records in found.values():
         assert [record[:2] for record in records] == [(1, "registered"), (2, "dwell")]
+    assert told.owed == 0
+
+
+def test_what_is_owed_comes_before_a_stream_that_expires() -> None:
+    told = Told()
+    told.source({"x": "number", "y": "number"}, stream_ttl=5)
+    told.driver.clock(5)
+    told.driver.flush()
+    found = told.so_far()
+    assert sorted(found) == list("abcdef")
+    for records in found.values():
+        assert [record[:2] for record in records] == [(1, "registered"), (2, "stream_removed")]
     assert told.owed == 0
 
 

@@ -346,12 +346,17 @@ class World:
         for topic, _, value in records[self._seen :]:
             record = json.loads(value)
             if topic == "matches":
-                self._matches.append(
-                    (_label(record), record["stream_id"], record["queries"], record.get("late", False))
-                )
+                self._take_match(_label(record), record)
             elif topic == "borders":
                 self._take(record)
         self._seen = len(records)
+
+    def _take_match(self, label: Any, record: dict[str, Any]) -> None:
+        """Queries that select other attributes have a record of their own; to the oracle they are one."""
+        matched = record["queries"]
+        if self._matches and self._matches[-1][0] == label:
+            matched = sorted(self._matches.pop()[2] + matched)
+        self._matches.append((label, record["stream_id"], matched, record.get("late", False)))
 
     def _take(self, record: dict[str, Any]) -> None:
         """Folds one border record as a consumer would, who knows nothing but the records."""
