@@ -84,7 +84,11 @@ def make_worker(
     """A worker as the settings have it; ``clock`` is the wall time, ms since 1970."""
     limits = Limits(disjuncts=settings.max_disjuncts)
     engine_limits = EngineLimits(
-        settings.max_streams, settings.max_ids_per_record, settings.max_queries, settings.trace_events
+        streams=settings.max_streams,
+        ids=settings.max_ids_per_record,
+        queries=settings.max_queries,
+        trace=settings.trace_events,
+        portion=settings.portion_records,
     )
     make_index = index_factory(read_overrides(settings.index))
     return Worker(

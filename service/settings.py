@@ -84,6 +84,10 @@ class Settings(BaseSettings):
     max_ids_per_record: int = Field(
         1_000, ge=1, le=10_000, description="query ids in a record; more are split over several"
     )
+    portion_records: Count = Field(
+        2_000,
+        description="border records of commands written in one commit; the rest follows, events in between",
+    )
     max_page: Count = Field(10_000, description="items in one page of a list or of a topic")
     max_streams: Count = Field(10_000_000, description="living streams of a partition; new ones are refused")
     max_queries: Count = Field(1_000_000, description="registered queries; more are refused")

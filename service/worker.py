@@ -1,8 +1,9 @@
 """The worker: the loop that turns log into log. One thread, no locks, one commit a step.
 
-A step takes the requests that wait, polls the log, applies commands, then events, and commits outputs, state
-and positions in one transaction. Only then is anybody told. If the worker dies anywhere, the next one starts
-from the last commit and nothing that was not committed has happened.
+A step takes the requests that wait, polls the log, applies commands, writes a portion of the records that
+commands have left owed, applies events, and commits outputs, state and positions in one transaction. Only
+then is anybody told. If the worker dies anywhere, the next one starts from the last commit and nothing that
+was not committed has happened.
 
 Catching up: the catalog is replayed from the command log. A partition whose position has seen fewer commands
 than the catalog (a crash between a command and its effects, a partition that was elsewhere) first gets what
@@ -28,7 +29,7 @@ from typing import Any, NamedTuple, Protocol
 from service import wire
 from service.decode import Decoder
 from service.engine.commands import Command, Outcome, Prepared, Registered
-from service.engine.effects import CommandEffects, EventEffects, Task, with_refused
+from service.engine.effects import CommandEffects, Effects, EventEffects, Paid, Task, with_refused
 from service.engine.engine import Engine, Held
 from service.engine.fingerprint import text as shown
 from service.engine.queryset import QuerySet
@@ -307,9 +308,7 @@ class Worker:
     def _begin(self, task: Task, offset: int) -> None:
         self.positions[task] = offset
         self._waiting.discard(task)
-        self._metrics.streams(
-            task.topic, task.partition, self._source(task).name, len(self.engine.tables[task])
-        )
+        self._count_streams(task)
 
     def _brought_up(self, task: Task, position: Position, offset: int) -> StateOf:
         """The state of a partition whose streams have been told of all commands up to ``offset``."""
@@ -342,7 +341,7 @@ class Worker:
         engine.assign(task, records)
         now = self._clock()
         for entries in _batched(self._entries(position.command, offset), REPLAY_ENTRIES):
-            effects = engine.command(entries, now)
+            effects = [*engine.command(entries, now), *engine.pay()]
             self._commit_aside(task, engine, effects, Position(position.event, entries[-1][0] + 1))
 
     def _reset(self, task: Task, position: Position, records: StateOf, missing: str) -> None:
@@ -355,7 +354,7 @@ class Worker:
         self._commit_aside(task, engine, effects, Position(position.event, engine.catalog.offset))
 
     def _commit_aside(
-        self, task: Task, engine: Engine, effects: Iterable[CommandEffects], position: Position
+        self, task: Task, engine: Engine, effects: Iterable[CommandEffects | Paid], position: Position
     ) -> None:
         """A commit of one partition, by an engine of its own."""
         encoder, table = self._encoder(engine.queries_of(task)), engine.tables[task]
@@ -380,7 +379,8 @@ class Worker:
         if self._step is None:
             self._expire()
             self._judge_requests()
-            polled = self._log.poll(timeout_s=timeout_s, max_records=self._max_batch_events)
+            wait_s = 0.0 if self.engine.owes else timeout_s
+            polled = self._log.poll(timeout_s=wait_s, max_records=self._max_batch_events)
             self._step = _Step()
             try:
                 self._take_in(polled, self._step)
@@ -400,6 +400,9 @@ class Worker:
         self._next_command = polled.next_command
         self._tick(step)
         self._apply_commands(polled.commands, step)
+        for effects in self.engine.pay():
+            self._take_caused(effects, step)
+            step.moved.add(effects.task)
         for chunk in polled.chunks:
             if Task(*chunk.partition) in self.engine.tables:
                 self._apply_events(chunk, step)
@@ -437,16 +440,14 @@ class Worker:
             for effects in self.engine.tick(task, now):
                 self._take_caused(effects, step)
                 step.moved.add(task)
-                name, streams = self._source(task).name, len(self.engine.tables[task])
-                self._metrics.streams(task.topic, task.partition, name, streams)
 
-    def _take_caused(self, effects: CommandEffects, step: _Step) -> None:
+    def _take_caused(self, effects: CommandEffects | Paid, step: _Step) -> None:
         task = effects.task
         step.outputs += self._codec(task).encoder.commands(effects, self.engine.tables[task])
-        step.count.append(partial(self._metrics.borders, self._source(task).name, effects.borders.sides))
+        step.count.append(partial(self._metrics.borders, self._source(task).name, effects.sides))
         self._take_told(effects, step)
 
-    def _take_told(self, effects: EventEffects | CommandEffects, step: _Step) -> None:
+    def _take_told(self, effects: Effects, step: _Step) -> None:
         if effects.aggregates:
             codec = self._codec(effects.task)
             step.outputs += codec.encoder.aggregates(effects.task, effects.aggregates)
@@ -543,7 +544,7 @@ class Worker:
         late = matches = carried = 0
         refused: Counter[str] = Counter()
         for effects in with_refused(caused, decoded.refused):
-            if isinstance(effects, CommandEffects):
+            if not isinstance(effects, EventEffects):
                 self._take_caused(effects, step)
                 continue
             written = codec.encoder.events(effects, decoded.originals)
@@ -571,7 +572,6 @@ class Worker:
                 match_seconds=match_seconds,
             )
         )
-        self._metrics.streams(task.topic, task.partition, codec.source.name, len(self.engine.tables[task]))
         self._end_deliveries(task, chunk.next_offset, step)
 
     def _deliver(self, waiting: Mapping[int, Delivery], written: Written, effects: EventEffects) -> None:
@@ -603,6 +603,8 @@ class Worker:
             self._metrics.commit(perf_counter() - started)
             if self._listener is not None:
                 self._listener.committed(step.commit.outputs)
+            for task in step.moved:
+                self._count_streams(task)
         for count in step.count:
             count()
         for answered in step.answered:
@@ -652,6 +654,10 @@ class Worker:
         for name, queries in self.engine.sets.items():
             active = queries.active
             self._metrics.queries(name, active=active, disabled=len(queries.slot_of) - active)
+
+    def _count_streams(self, task: Task) -> None:
+        table, name = self.engine.tables[task], self._source(task).name
+        self._metrics.partition(*task, name, streams=len(table), owed=table.owed.records)
 
     def measure(self) -> None:
         """Sets what is looked at now and then: the lag of every partition, a round trip to the log, and what

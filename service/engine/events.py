@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from service.engine import kernels
 from service.engine.crossings import ChangedPairs, Walked, changed_pairs, moves_of
+from service.engine.distinct import distinct
 from service.engine.effects import (
     CROSS,
     ENTER,
@@ -84,7 +85,7 @@ def apply_events(
 
     # A late event moves nothing, but its stream has been seen.
     seen = (verdict != kernels.REJECTED) & (verdict != kernels.NOTHING)
-    touched = np.unique(rows[seen])
+    touched = distinct(rows[seen])
     table.touch(touched)
     table.give_up(touched[~table.known[touched]].tolist())
     rejected = np.flatnonzero(verdict == kernels.REJECTED).tolist()

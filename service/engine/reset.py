@@ -15,7 +15,8 @@ import numpy as np
 
 from service.engine.catalog import QueryChange
 from service.engine.changes import apply_changes
-from service.engine.effects import NO_RECORDS, BorderRecords, Cause, CommandEffects, Task
+from service.engine.effects import ENTER, NO_RECORDS, BorderRecords, Cause, CommandEffects, Task
+from service.engine.owed import Entries
 from service.engine.queryset import QuerySet
 from service.engine.streams import StreamTable, next_numbers
 from service.index.protocol import Rows
@@ -40,12 +41,13 @@ def begin_anew(
     table.touch(living)
     effects = [_resets(task, table, Cause(command, "reset"), living, now_ms)]
     changes = [QueryChange(command, query.id, None, query, "registered") for query in registered]
-    for one in apply_changes(queries, changes, [(task, table)], now_ms):
-        enters = _by_stream(one.borders, table, queries, living, max_ids)
-        points = table.point[enters.streams]
+    told = apply_changes(queries, changes, [(task, table)], now_ms)
+    owed = table.owed.portion(table.told, table.owed.records)
+    if len(owed.rows):
+        enters = _by_stream(owed, table, queries, max_ids)
         cause = Cause(command, "registered")
-        effects.append(CommandEffects(task, [cause], enters, points, one.aggregates))
-    return effects
+        effects.append(CommandEffects(task, [cause], enters, table.point[enters.streams]))
+    return [*effects, *told]
 
 
 def _resets(task: Task, table: StreamTable, cause: Cause, living: Rows, now_ms: int) -> CommandEffects:
@@ -60,22 +62,20 @@ def _resets(task: Task, table: StreamTable, cause: Cause, living: Rows, now_ms: 
     return CommandEffects(task, [cause], records, table.point[living])
 
 
-def _by_stream(
-    found: BorderRecords, table: StreamTable, queries: QuerySet, living: Rows, max_ids: int
-) -> BorderRecords:
-    """The enters of a stream together, at most ``max_ids`` of them in a record, by id; numbered anew."""
-    order = np.lexsort((np.array(queries.ids(found.slots), dtype=np.str_), found.streams))
-    streams, slots = found.streams[order], found.slots[order]
+def _by_stream(owed: Entries, table: StreamTable, queries: QuerySet, max_ids: int) -> BorderRecords:
+    """The enters of a stream together, at most ``max_ids`` of them in a record, by id."""
+    ids = np.array([change.query for change in owed.changes], dtype=np.str_)[owed.places]
+    order = np.lexsort((ids, owed.rows))
+    streams, ids = owed.rows[order], ids[order]
     begins = np.flatnonzero(np.append(True, streams[1:] != streams[:-1])[: len(streams)])
     place = np.arange(len(streams)) - np.repeat(begins, np.diff(np.append(begins, len(streams))))
     starts = np.flatnonzero(place % max_ids == 0)
-    table.seq[living] = 1  # as after the resets
     return BorderRecords(
         causes=np.zeros(len(starts), dtype=np.int32),
         streams=streams[starts],
         seq=next_numbers(table, streams[starts]),
-        ts=found.ts[starts],
+        ts=np.full(len(starts), owed.changes[0].ts, dtype=np.int64),
         starts=np.append(starts, len(streams)).astype(np.int64),
-        slots=slots,
-        sides=found.sides[order],
+        slots=np.array([queries.slot_of[id] for id in ids.tolist()], dtype=np.int32),
+        sides=np.full(len(streams), ENTER, dtype=np.uint8),
     )

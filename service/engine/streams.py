@@ -7,7 +7,8 @@ Invariants: ``point[row]`` is the value that decides membership (NaN for no stre
 attribute); ``carried[row]`` is the last known value of each attribute (used by ``missing: carry`` only);
 ``seq[row]`` is the number of the last border record of this life; ``seen[row]`` is the partition's time when
 its last event was accepted; ``memory`` has what is remembered of pairs with queries, ``aggregates`` what is
-counted of the members of those that ask. ``trace`` is for people only: nothing that is written depends on it.
+counted of the members of those that ask; ``owed``, with the column ``told``, what the streams have not been
+told yet. ``trace`` is for people only: nothing that is written depends on it.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from numpy.typing import NDArray
 
 from service.engine.aggregates import PartitionAggregates
 from service.engine.clauses import Filter
+from service.engine.distinct import distinct
 from service.engine.kernels import NO_TIME, UNTOUCHED
 from service.engine.lastvalues import LastValues
 from service.engine.memory import PairMemory
+from service.engine.owed import Owed
 from service.engine.trace import Trace
 from service.index.protocol import Hits, Points, Rows
 from service.model import MISSING
@@ -96,10 +99,12 @@ class StreamTable:
         self.names: list[str] = []
         self.memory = PairMemory()
         self.aggregates = PartitionAggregates()
+        self.owed = Owed()
         self.known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self.last_ts: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.seq: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.seen: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.told: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         #: no stream was seen before this, ms; it may lag behind
         self.oldest_seen = NO_TIME
         self.point: Points = np.zeros((0, dims))
@@ -132,7 +137,7 @@ class StreamTable:
         return row
 
     def place(self, row: int, stream_id: str) -> None:
-        """Gives a free row to a stream."""
+        """Gives a free row to a stream. ``told`` stays: whoever had the row before was paid when it went."""
         self.names[row] = stream_id
         self.row_of[stream_id] = row
         self.known[row] = False
@@ -168,12 +173,16 @@ class StreamTable:
     def touch(self, rows: Rows) -> None:
         """Marks rows whose state has changed: it must be saved with the next commit."""
         if len(rows):
-            self._dirty.append(rows)
+            self.touch_in_place(rows)
             self._last_values.moved(rows)
+
+    def touch_in_place(self, rows: Rows) -> None:
+        """The same of streams that have neither come, gone nor moved."""
+        self._dirty.append(rows)
 
     def take_dirty(self) -> Rows:
         """The rows touched since the last call, ascending, each once."""
-        dirty = np.unique(np.concatenate(self._dirty)) if self._dirty else np.zeros(0, dtype=np.int32)
+        dirty = distinct(np.concatenate(self._dirty)) if self._dirty else np.zeros(0, dtype=np.int32)
         self._dirty.clear()
         return dirty.astype(np.int32, copy=False)
 
@@ -233,6 +242,7 @@ class StreamTable:
         self.last_ts = np.concatenate([self.last_ts, np.full(more, NO_TIME, dtype=np.int64)])
         self.seq = np.concatenate([self.seq, np.zeros(more, dtype=np.int64)])
         self.seen = np.concatenate([self.seen, np.full(more, NO_TIME, dtype=np.int64)])
+        self.told = np.concatenate([self.told, np.zeros(more, dtype=np.int64)])
         self.point = np.concatenate([self.point, np.full((more, dims), np.nan)])
         self.carried = np.concatenate([self.carried, np.full((more, dims), MISSING)])
         self.scratch = np.concatenate([self.scratch, np.full(more, UNTOUCHED, dtype=np.int32)])

@@ -12,7 +12,7 @@ from typing import Any
 from service import wire
 from service.decode import Decoder
 from service.engine.commands import Command, DeleteQuery, PatchQuery, PutQuery, PutSource
-from service.engine.effects import CommandEffects, Task, with_refused
+from service.engine.effects import CommandEffects, EventEffects, Paid, Task, with_refused
 from service.engine.engine import Engine, EngineLimits
 from service.engine.state import StateLog
 from service.index.default.mixed import DefaultIndex
@@ -142,16 +142,20 @@ class EngineDriver:
             encoder = Encoder(queries, max_ids=self.engine.limits.ids, max_bytes=1 << 20)
             outputs: list[Output] = []
             for effects in with_refused(caused, decoded.refused):
-                if isinstance(effects, CommandEffects):
-                    outputs += encoder.commands(effects, self.engine.tables[task])
-                else:
+                if isinstance(effects, EventEffects):
                     outputs += encoder.events(effects, decoded.originals).outputs
+                else:
+                    outputs += encoder.commands(effects, self.engine.tables[task])
             if not self._armed:
                 self._outputs += [tuple(output) for output in outputs]
-                self._state[task].update(self.engine.state_records(task))
+                self._save(task)
                 self._done[task] = fresh[-1].offset + 1
         if not self._armed:
             self._let_pass()
+
+    def tell(self) -> None:
+        """Commits one portion of what is owed, on its own."""
+        self._write(self.engine.pay())
 
     def clock(self, now_ms: int) -> None:
         self._now = max(self._now, now_ms)
@@ -214,13 +218,20 @@ class EngineDriver:
         return self.commands([command])[0]
 
     def _apply(self, entries: list[tuple[int, Any]]) -> None:
-        self._write(self.engine.command(entries, self._now))
+        self._write([*self.engine.command(entries, self._now), *self.engine.pay()])
 
-    def _write(self, caused: list[CommandEffects]) -> None:
+    def _write(self, caused: Sequence[CommandEffects | Paid]) -> None:
         for effects in caused:
             queries = self.engine.queries_of(effects.task)
             encoder = Encoder(queries, max_ids=self.engine.limits.ids, max_bytes=1 << 20)
             written = encoder.commands(effects, self.engine.tables[effects.task])
             self._outputs += [tuple(output) for output in written]
         for task in self.engine.tables:
-            self._state[task].update(self.engine.state_records(task))
+            self._save(task)
+
+    def _save(self, task: Task) -> None:
+        for key, value in self.engine.state_records(task):
+            if value is None:
+                self._state[task].pop(key, None)
+            else:
+                self._state[task][key] = value

@@ -66,12 +66,14 @@ _CUTTING = (
 
 
 class History(NamedTuple):
-    """``names``: attributes of the source; ``max_ids``: the most ids in a record; ``mode``: see ``World``."""
+    """``names``: attributes of the source; ``max_ids``: the most ids in a record; ``mode`` and ``portion``:
+    see ``World``."""
 
     names: tuple[str, ...]
     max_ids: int
     mode: Mode
     operations: list[Operation]
+    portion: int | None = None
 
 
 def history(rng: Random, names: tuple[str, ...], modes: Sequence[Mode]) -> History:
@@ -81,6 +83,19 @@ def history(rng: Random, names: tuple[str, ...], modes: Sequence[Mode]) -> Histo
     begin = [("source", author.policies()), ("put", author.query()), ("put", author.query())]
     operations = begin + [author.operation() for _ in range(rng.choice((10, 20, 30, 40)))]
     return History(names, rng.choice((1000, 1000, 1, 2)), mode, operations)
+
+
+def portioned(rng: Random, names: tuple[str, ...], modes: Sequence[Mode]) -> History:
+    """The same where commands are told in small portions, so that something is owed nearly always; what is
+    selected changes meanwhile."""
+    drawn = history(rng, names, modes)
+    operations: list[Operation] = []
+    for operation, argument in drawn.operations:
+        if operation == "put":
+            argument = argument | {"select": list(rng.choice(((), names[:1], names)))}
+        operations += [(operation, argument), *[("tell", None)] * (rng.random() < 0.15)]
+    # Records of matches are split by selection and by size; the oracle knows sizes only.
+    return drawn._replace(operations=operations, max_ids=1000, portion=rng.choice((1, 1, 2, 3)))
 
 
 class _Author:

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from tests.engine import recount
-from tests.engine.histories import History, Operation, history
+from tests.engine.histories import History, Operation, history, portioned
 from tests.engine.world import play
 
 LINE, PLANE = ("x",), ("x", "y", "k")
@@ -34,11 +34,24 @@ def cut(history: History) -> None:
     assert sorted(one, key=lambda record: record[:2]) == sorted(other, key=lambda record: record[:2])
 
 
+def portions(history: History) -> None:
+    """However small the portions are in which commands are told, the same is told in the end, to the byte, of
+    each stream."""
+    one, other = (
+        play(history._replace(mode=mode, portion=portion)).driver.records()
+        for mode, portion in (("one", None), (history.mode, history.portion))
+    )
+    assert sorted(one, key=lambda record: record[:2]) == sorted(other, key=lambda record: record[:2])
+
+
 GAMES = {
     "line": Game(lambda rng: history(rng, LINE, ("one", "restart")), play, 200),
     "plane": Game(lambda rng: history(rng, PLANE, ("one", "restart")), play, 200),
     "cuts": Game(
         lambda rng: history(rng, rng.choice((LINE, PLANE)), ("batch", "batch", "restart")), cut, 250
+    ),
+    "portions": Game(
+        lambda rng: portioned(rng, rng.choice((LINE, PLANE)), ("one", "batch", "restart")), portions, 150
     ),
     "aggregates": Game(recount.draw, recount.play, 80),
 }
