@@ -190,6 +190,7 @@ class Worker:
         self._tell_moved()
         self._log.open()
         self._replay(self.engine, self._log.end_of_commands())
+        self.engine.follow_moves()
         self._next_command = self.engine.catalog.offset
         self._log.seek_commands(self._next_command)
         self._subscribe()

@@ -310,6 +310,11 @@ class Engine:
                 table.memory.retime(queries.rules)
         return paid
 
+    def follow_moves(self) -> None:
+        """Makes the indexes ready for streams that move: the first event need not wait for it."""
+        for queries in self.sets.values():
+            queries.follow_moves()
+
     # ---- answers
 
     def index_views(self, source: str) -> dict[str, list[PartView]]:
