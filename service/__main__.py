@@ -23,6 +23,7 @@ from service.cli import (
     tail,
     test,
 )
+from service.garbage import collect_seldom
 
 _EPILOG = """\
 examples:
@@ -56,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     give_back_large_blocks()
+    collect_seldom()
     args = parser().parse_args(argv)
     try:
         code: int = args.run(args)

@@ -2,8 +2,9 @@
 
 Invariants: one thread owns engine and log; everybody else hands it requests and gets futures. The queue
 is bounded: when it is full the caller hears ``Busy`` at once. While the log is away the worker pauses and
-tries again, nothing is dropped; when another worker has taken over it starts afresh from the log; anything
-else ends it, and ``failure`` says what it was.
+tries again, nothing is dropped: questions are answered from memory, whoever wants to write hears
+LogUnavailable at once. When another worker has taken over it starts afresh from the log; anything else ends
+it, and ``failure`` says what it was.
 """
 
 from __future__ import annotations
@@ -83,7 +84,11 @@ def make_worker(
     """A worker as the settings have it; ``clock`` is the wall time, ms since 1970."""
     limits = Limits(disjuncts=settings.max_disjuncts)
     engine_limits = EngineLimits(
-        settings.max_streams, settings.max_ids_per_record, settings.max_queries, settings.trace_events
+        streams=settings.max_streams,
+        ids=settings.max_ids_per_record,
+        queries=settings.max_queries,
+        trace=settings.trace_events,
+        portion=settings.portion_records,
     )
     make_index = index_factory(read_overrides(settings.index))
     return Worker(
@@ -94,6 +99,7 @@ def make_worker(
         max_message_bytes=settings.max_message_bytes,
         max_batch_events=settings.max_batch_events,
         listener=listener,
+        lost_input=settings.lost_input,
     )
 
 
@@ -111,6 +117,7 @@ class Runtime:
         self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
         self.failure: BaseException | None = None
         self.hub = Hub(max_feeds=settings.max_live_clients, max_records=settings.max_live_records)
+        self._away: LogUnavailable | None = None
         self._worker = make_worker(log, settings, metrics, clock, self.hub)
 
     def start(self) -> None:
@@ -169,6 +176,7 @@ class Runtime:
             )
         else:
             try:
+                self._refuse_writes()
                 future.set_result(Receipt(self._log.append_events(topic, messages), None, None))
             except Exception as error:
                 future.set_exception(error)
@@ -233,7 +241,13 @@ class Runtime:
         known = self._worker.engine.catalog.sources.get(source)
         return known.topic if known else None
 
+    def _refuse_writes(self) -> None:
+        if self._away is not None:
+            raise LogUnavailable(str(self._away))
+
     def _put(self, request: CommandRequest | Delivery | _Question) -> None:
+        if not isinstance(request, _Question):
+            self._refuse_writes()
         if self.failure is not None or self._stopping.is_set():
             raise NotRunning("the worker is not running") from self.failure
         try:
@@ -251,7 +265,7 @@ class Runtime:
                     self._open()
                     self._turn()
                 except LogFenced as fenced:
-                    logger.warning("another worker has taken over (%s); starting afresh from the log", fenced)
+                    logger.warning("passed over, or the log is not as it was (%s); starting afresh", fenced)
                     self._ready.clear()
                     self._worker.close()
         except BaseException as error:
@@ -302,8 +316,35 @@ class Runtime:
         return requests
 
     def _pause(self, away: LogUnavailable) -> None:
-        logger.warning("the log is not available (%s); trying again", away)
-        self._stopping.wait(RETRY_S)
+        """Returns when the log answers again, or the worker is to stop."""
+        logger.warning("the log is not available (%s); waiting for it", away)
+        self._set_away(away)
+        try:
+            self._worker.turn_away(away)
+            retry_at = time.monotonic() + RETRY_S
+            while not self._stopping.is_set():
+                self._answer_until(retry_at, away)
+                if self._log.answers():
+                    return
+                retry_at = time.monotonic() + RETRY_S
+        finally:
+            self._set_away(None)
+
+    def _set_away(self, away: LogUnavailable | None) -> None:
+        self._away = away
+        self._metrics.log_away(away is not None)
+
+    def _answer_until(self, deadline: float, away: LogUnavailable) -> None:
+        """Answers questions, and turns away whoever had come in before the log was known to be away."""
+        while not self._stopping.is_set() and (left_s := deadline - time.monotonic()) > 0:
+            try:
+                request = self._queue.get(timeout=left_s)
+            except queue.Empty:
+                return
+            if isinstance(request, _Question):
+                request.ask()
+            else:
+                request.failed(away)
 
     def _refuse_the_rest(self) -> None:
         error = NotRunning("the worker has stopped")

@@ -60,6 +60,20 @@ class Settings(BaseSettings):
     )
     partitions: Count = Field(4, description="partitions of the event topics created on Kafka")
     replication: Count = Field(1, description="replicas of the topics that the service creates on Kafka")
+    log_timeout_s: Seconds = Field(
+        20.0,
+        description="how long Kafka may take to answer; a transaction is given up by the broker after half as"
+        " long again",
+    )
+    session_timeout_s: Seconds = Field(
+        15.0, description="silence after which the group gives a worker's partitions to the others"
+    )
+
+    lost_input: Literal["stop", "go_on"] = Field(
+        "stop",
+        description="when events are gone from their topic before they were processed: stop with an error, or"
+        " go_on with what there is",
+    )
 
     max_request_bytes: Count = Field(32 * 1024 * 1024, description="body of a request, bulk imports apart")
     max_bulk_bytes: Count = Field(512 * 1024 * 1024, description="body of a bulk import")
@@ -69,6 +83,10 @@ class Settings(BaseSettings):
     max_batch_events: Count = Field(10_000, description="messages taken from the log in one step")
     max_ids_per_record: int = Field(
         1_000, ge=1, le=10_000, description="query ids in a record; more are split over several"
+    )
+    portion_records: Count = Field(
+        2_000,
+        description="border records of commands written in one commit; the rest follows, events in between",
     )
     max_page: Count = Field(10_000, description="items in one page of a list or of a topic")
     max_streams: Count = Field(10_000_000, description="living streams of a partition; new ones are refused")

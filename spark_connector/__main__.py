@@ -95,8 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 given.out,
                 prefix=given.prefix,
                 every_s=given.continuous,
-                client=client,
                 stop=stop,
+                client=client,
             )
         return report(spark, given.out, given.source)
     except PySparkException as problem:
@@ -129,8 +129,8 @@ def ingest(
     *,
     prefix: str,
     every_s: float | None,
-    client: Mapping[str, str],
     stop: Event,
+    client: Mapping[str, str] | None = None,
 ) -> None:
     """Runs the queries of both tables until they end or ``stop`` is set, and tells of every batch.
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from service.log.port import LogError
+from service.log.port import LogError, LogUnavailable
 from service.model import Reason, Refusal
 from service.runtime import Busy, NotRunning
 
@@ -155,7 +155,10 @@ async def _not_running(_: Request, __: Exception) -> Response:
 
 
 async def _log_error(request: Request, error: Exception) -> Response:
-    _logger.error("%s %s: the log failed", request.method, request.url.path, exc_info=error)
+    if isinstance(error, LogUnavailable):  # the worker has said so already, and many may ask
+        _logger.warning("%s %s: %s", request.method, request.url.path, error)
+    else:
+        _logger.error("%s %s: the log failed", request.method, request.url.path, exc_info=error)
     return problem(503, "unavailable", "", "the log is not available; whether the change holds is not known")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -145,7 +145,7 @@ def run_revoke(args: argparse.Namespace) -> int:
     return 0
 
 
-def _edit(file: Path, change: Any) -> None:
+def _edit(file: Path, change: Callable[[str], str]) -> None:
     try:
         edit(file, change)
     except KeysError as error:

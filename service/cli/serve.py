@@ -196,4 +196,6 @@ def open_log(settings: Settings) -> Log:
         replication=settings.replication,
         max_message_bytes=max_bytes,
         client_options=client_options(settings),
+        timeout_s=settings.log_timeout_s,
+        session_timeout_s=settings.session_timeout_s,
     )

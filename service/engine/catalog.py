@@ -32,6 +32,7 @@ from service.engine.commands import (
     PutSource,
     Registered,
 )
+from service.engine.fingerprint import mark
 from service.language import Limits, parse_query, parse_source, patch_body, query_body, source_body
 from service.model import Query, Reason, Refusal, Source
 
@@ -64,6 +65,8 @@ class SourceChange(NamedTuple):
 class Quarantined(NamedTuple):
     body: Any
     refusal: Refusal
+    version: int
+    """Offset of the entry, as ``Registered`` has it."""
 
 
 class Catalog:
@@ -77,6 +80,8 @@ class Catalog:
         self.source_versions: dict[str, int] = {}
         self.queries: dict[str, Registered] = {}
         self.quarantined: dict[str, Quarantined] = {}
+        #: of the query set at ``offset``, see ``fingerprint``
+        self.fingerprint = 0
         self.collections = Collections()
         self._expiries: list[tuple[int, str]] = []
 
@@ -131,6 +136,9 @@ class Catalog:
         except Refusal:
             return None
         self.sources[name] = after
+        if name in self.source_versions:
+            self.fingerprint ^= mark(self.source_versions[name])
+        self.fingerprint ^= mark(offset)
         self.source_versions[name] = offset
         broken = () if before is None else tuple(self._break(offset, before, after))
         return SourceChange(offset, before, after, broken)
@@ -142,26 +150,27 @@ class Catalog:
         for query in broken:
             name = min(_uses(query, before.name, changed))
             detail = f"source {before.name!r} has changed {name!r} since; put the query anew"
-            del self.queries[query.id]
-            self.quarantined[query.id] = Quarantined(
-                query_body(query), Refusal(Reason.UNKNOWN_ATTRIBUTE, "source", detail)
-            )
+            self._take_out(query.id)
+            refusal = Refusal(Reason.UNKNOWN_ATTRIBUTE, "source", detail)
+            self.quarantined[query.id] = Quarantined(query_body(query), refusal, offset)
+            self.fingerprint ^= mark(offset, quarantined=True)
             self.collections.follow(offset, query.id, query.tags)
             yield QueryChange(offset, query.id, query, None, "quarantined")
 
     def _apply_query(self, offset: int, body: dict[str, Any], judged: Prepared | None) -> QueryChange | None:
         id = body["id"]
         self.collections.left(offset, id, body.get(TAG))
-        old = self.queries.pop(id, None)
-        self.quarantined.pop(id, None)
+        old = self._take_out(id)
         before = old.query if old else None
         try:
             after = self._as_judged(judged) or self._read(id, body["query"])
         except Refusal as refusal:
-            self.quarantined[id] = Quarantined(body["query"], refusal)
+            self.quarantined[id] = Quarantined(body["query"], refusal, offset)
+            self.fingerprint ^= mark(offset, quarantined=True)
             self.collections.follow(offset, id, body["query"].get("tags"))
             return QueryChange(offset, id, before, None, "quarantined") if before else None
         self.queries[id] = Registered(after, offset)
+        self.fingerprint ^= mark(offset)
         self.collections.follow(offset, id, after.tags)
         if after.expires_at is not None:
             heappush(self._expiries, (after.expires_at, id))
@@ -174,6 +183,15 @@ class Catalog:
             return None
         return query if judged.against == self.sources.get(query.source) else None
 
+    def _take_out(self, id: str) -> Registered | None:
+        """Nothing is in force under this id any more. Returns what was registered."""
+        old, bad = self.queries.pop(id, None), self.quarantined.pop(id, None)
+        if old is not None:
+            self.fingerprint ^= mark(old.version)
+        if bad is not None:
+            self.fingerprint ^= mark(bad.version, quarantined=True)
+        return old
+
     def _read(self, id: str, body: Any) -> Query:
         return parse_query(body, self.sources, id=id, now_ms=None, limits=self.limits)
 
@@ -182,11 +200,10 @@ class Catalog:
         old = self.queries.get(body["id"])
         if "expires_at" in body and (old is None or old.query.expires_at != body["expires_at"]):
             return None  # another worker was faster, and it may be another query by now
-        self.quarantined.pop(body["id"], None)
+        self._take_out(body["id"])
         self.collections.follow(offset, body["id"], None)
         if old is None:
             return None
-        del self.queries[old.query.id]
         reason = "expired" if body.get("reason") == "expired" else "deleted"
         return QueryChange(offset, body["id"], old.query, None, reason)
 

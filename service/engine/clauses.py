@@ -20,6 +20,7 @@ import numpy as np
 from service.engine.boxes import Boxes, boxes_of
 from service.engine.categories import Dictionary
 from service.engine.cover import cover
+from service.engine.distinct import distinct
 from service.engine.shapes import Located, verified
 from service.geometry import Shape
 from service.index.answers import difference
@@ -94,7 +95,7 @@ def told(hits: Hits, points: Points, tests: Sequence[tuple[Located, ...]], owner
     """Hits of clauses as hits of their owners: those that hold, sorted, no pair twice. O(h log h)."""
     holds = verified(hits, points, tests)
     rows, owners = hits.rows[holds], owner_of[hits.slots[holds]]
-    keys = np.unique(rows.astype(np.int64) << 32 | owners)
+    keys = distinct(rows.astype(np.int64) << 32 | owners)
     return Hits((keys >> 32).astype(np.int32), (keys & 0x7FFFFFFF).astype(np.int32))
 
 

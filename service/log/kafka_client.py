@@ -19,12 +19,13 @@ from typing import Any
 from kafka import KafkaAdminClient, KafkaConsumer
 from kafka import TopicPartition as ClusterPartition
 from kafka import errors as kafka_errors
-from kafka.admin import OffsetSpec
+from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
 from kafka.protocol.consumer import IsolationLevel
 
 from service.log.port import LogError, LogFenced, LogUnavailable, LogUnusable, Record, TopicPartition
 
-#: A worker that has been passed over by its group, or whose transactional id another one uses now.
+#: A worker that has been passed over by its group, whose transactional id another one uses now, or whose
+#: place in a topic is no more.
 _FENCED = (
     kafka_errors.ProducerFencedError,
     kafka_errors.InvalidProducerEpochError,
@@ -33,6 +34,9 @@ _FENCED = (
     kafka_errors.IllegalGenerationError,
     kafka_errors.UnknownMemberIdError,
     kafka_errors.RebalanceInProgressError,
+    # What was to be read next is gone: whoever starts afresh finds that out and decides.
+    kafka_errors.OffsetOutOfRangeError,
+    kafka_errors.NoOffsetForPartitionError,
 )
 #: What a person has to put right. Everything that is neither this nor fencing may work when tried again.
 _UNUSABLE = (
@@ -58,6 +62,7 @@ _UNUSABLE = (
 BATCH_OVERHEAD_BYTES = 1 << 16
 _BROKER_DEFAULT_BYTES = 1 << 20
 _READ_WAIT_MS = 100
+_ANSWER_MS = 1_000
 _READ_RECORDS = 5_000
 
 
@@ -67,7 +72,7 @@ def log_error(error: Exception) -> LogError:
         return error
     what = f"{type(error).__name__}: {error}"
     if isinstance(error, _FENCED):
-        return LogFenced(f"another worker has taken over ({what})")
+        return LogFenced(what)
     if isinstance(error, _UNUSABLE):
         return LogUnusable(f"Kafka refuses ({what})")
     return LogUnavailable(f"Kafka cannot do it now ({what})")
@@ -128,6 +133,15 @@ class Cluster:
             hint = "; a wrong password, certificate or security protocol looks the same"
             raise LogUnavailable(f"{away}{hint}") from away
 
+    def answers(self) -> bool:
+        """Whether a broker answers a client that comes anew."""
+        hasty = {"bootstrap_timeout_ms": _ANSWER_MS, "request_timeout_ms": _ANSWER_MS}
+        try:
+            KafkaAdminClient(**{**self.options, **hasty}).close()
+        except kafka_errors.KafkaError:
+            return False
+        return True
+
     def close(self) -> None:
         if self._admin is not None:
             self._admin.close()
@@ -187,6 +201,13 @@ class Cluster:
             self._partition_counts[topic] = len(found["partitions"])
         return self._partition_counts[topic]
 
+    def config(self, topic: str, setting: str) -> str:
+        """One setting of a topic, as the cluster has it now."""
+        resource = ConfigResource(ConfigResourceType.TOPIC, self.name(topic))
+        with translated():
+            found = self.admin.describe_configs([resource], config_filter="all")
+        return str(found[ConfigResourceType.TOPIC.name.lower()][self.name(topic)][setting]["value"])
+
     # ---- offsets and records
 
     def start_of(self, partition: TopicPartition) -> int:
@@ -214,10 +235,9 @@ class Cluster:
             return KafkaConsumer(
                 isolation_level="read_committed",
                 enable_auto_commit=False,
-                auto_offset_reset="earliest",
                 allow_auto_create_topics=False,
                 metrics_enabled=False,
-                **{**self.options, **own},
+                **{"auto_offset_reset": "earliest", **self.options, **own},
             )
 
     def records(self, partition: TopicPartition, start: int, end: int) -> Iterator[Record]:

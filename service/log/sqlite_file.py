@@ -55,6 +55,7 @@ class LogFile:
         LogUnusable if it is not for us to use."""
         self._own()
         try:
+            self._refuse_headless()
             with self.translated(), contextlib.closing(self.connect()) as connection:
                 self._check(connection)
         except BaseException:
@@ -117,6 +118,12 @@ class LogFile:
         lock.write(f"{os.getpid()}\n")
         lock.flush()
         self._lock = lock
+
+    def _refuse_headless(self) -> None:
+        """A write-ahead log without its file holds commits; SQLite would begin a new file and drop them."""
+        wal = Path(f"{self.path}-wal")
+        if wal.exists() and wal.stat().st_size > 0 and not (self.path.exists() and self.path.stat().st_size):
+            raise self._damaged(f"{wal.name} is there and the file itself is not")
 
     def _check(self, connection: sqlite3.Connection) -> None:
         """Makes sure that the file is ours before anything is written to it."""

@@ -58,6 +58,8 @@ def borders(engine: Engine, log: list[Any], judged: dict[int, Prepared]) -> list
     """Applies what a log has beyond its first entry; who left and entered which query, as it is written."""
     found = []
     caused = engine.command(list(enumerate(log))[1:], 0, judged)
+    while engine.owes:
+        caused += engine.pay()
     encoder = Encoder(engine.queries_of(TASK), max_ids=9, max_bytes=1000)
     for effects in caused:
         for output in encoder.commands(effects, engine.tables[TASK]):

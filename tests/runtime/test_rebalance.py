@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 
-from service.engine.commands import PutQuery, PutSource
-from service.engine.engine import Engine
+from service.engine.commands import DeleteQuery, PutQuery, PutSource
+from service.engine.engine import Engine, EngineLimits
 from service.log.port import Message, Output
 from service.metrics import Metrics
 from service.worker import CommandRequest, Delivery, Worker
@@ -28,10 +29,10 @@ class Heard:
         self.told.append("moved")
 
 
-def _worker(log: MemoryLog, listener: Heard | None = None) -> Worker:
+def _worker(log: MemoryLog, listener: Heard | None = None, portion: int = 2_000) -> Worker:
     return Worker(
         log,
-        Engine,
+        partial(Engine, engine_limits=EngineLimits(portion=portion)),
         Metrics(),
         clock=lambda: 1000,
         max_message_bytes=1 << 20,
@@ -125,3 +126,38 @@ def test_a_listener_hears_of_partitions_that_come_and_go_and_of_no_others() -> N
     _settle(other)
     _settle(worker)
     assert heard.told[0] == "moved", "another had it meanwhile"
+
+
+def test_what_is_owed_moves_with_its_partition() -> None:
+    store = Store(partitions=1)
+    log = MemoryLog(store)
+    worker = _worker(log, portion=1)
+    worker.open()
+    query = {"id": "q", "source": "s", "where": "x >= 0"}
+    worker.step(
+        [CommandRequest([PutSource("s", {"attributes": {"x": "number"}})], True, _ignore, _fail)], timeout_s=0
+    )
+    _settle(worker)
+    for place, name in enumerate("abcdefgh"):
+        _send(store, name, place)
+    _settle(worker)
+    worker.step([CommandRequest([PutQuery(None, query)], True, _ignore, _fail)], timeout_s=0)
+    worker.step([], timeout_s=0)
+    log.rebalance()
+    worker.step([], timeout_s=0)
+    assert worker.engine.owes and 1 < len(_borders(store)) < 8
+    log.rebalance()
+    other = _worker(MemoryLog(store), portion=1)
+    other.open()
+    other.step([], timeout_s=0)
+    other.step([CommandRequest([DeleteQuery("q")], True, _ignore, _fail)], timeout_s=0)
+    other.step([], timeout_s=0)
+    assert other.engine.owes
+    while not worker.engine.tables or worker.engine.owes:
+        worker.step([], timeout_s=0)
+    for name in "abcdefgh":
+        assert [one[1:] for one in _borders(store) if one[0] == name] == [(1, [], ["q"]), (2, ["q"], [])]
+
+
+def _ignore(_: CommandRequest) -> None:
+    pass

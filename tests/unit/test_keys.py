@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.keys import (
@@ -172,6 +172,7 @@ def test_an_id_that_stands_twice_is_refused() -> None:
         read_keys(with_key(with_key("", key), key))
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.sampled_from(["# a note\n", "\n", "# [[keys]] in a note\n"]), max_size=3), st.integers(0, 2)
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.rates import Rates
@@ -23,6 +23,7 @@ def test_no_limit_is_no_limit() -> None:
     assert {rates.wait_s("a", 0.0) for _ in range(1_000)} == {0.0}
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 8),
     st.integers(1, 5),

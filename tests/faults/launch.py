@@ -1,0 +1,192 @@
+"""Starts real services, and lets one end itself at a point that its order names. No part of the product.
+
+Idea: this process imports the service once; each line on its standard input is an order, for which it forks a
+child that runs ``rangewatch serve`` as the command line would, and answers with the child's process id. A
+child costs some tenths of a second, so that a test can kill many. Whoever starts this process ends all of its
+children with it.
+
+A *fuse* is a point in the life of a worker, and how often it must be reached before the process sends itself
+a signal: KILL, to be gone at once and without a word, or STOP, to stand still until it is woken. It writes
+``fuse: POINT`` to its log first. Points are put around the log and the worker from outside (``_wire``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
+from typing import Any
+
+from kafka import KafkaProducer
+from kafka.producer.transaction_manager import TransactionManager
+
+import service.api.app
+import service.cli.serve
+import service.metrics
+import service.runtime  # noqa: F401 (all imported here once, for every child)
+from service.__main__ import main as rangewatch
+from service.engine.state import StateLog
+from service.log.kafka import KafkaLog
+from service.log.kafka_reader import GroupReader
+from service.worker import Worker
+
+#: So few rows a page and so few deltas that pages are written all the time.
+STATE_LOG = {"block": 4, "ring": 12, "most_bytes": 4096}
+#: How many commands in one append are a bulk registration.
+BULK = 20
+_DIE_WITH_PARENT = 1
+
+
+class Fuse:
+    """Sends this process a signal when ``point`` is reached for the ``count``-th time."""
+
+    def __init__(self, point: str, count: int, how: int) -> None:
+        self.point = point
+        self._left = count
+        self._how = how
+
+    def reach(self, point: str, prepare: Callable[[], Any] = lambda: None) -> None:
+        """``prepare`` is done before the end, and only then."""
+        if point != self.point:
+            return
+        self._left -= 1
+        if self._left == 0:
+            prepare()
+            os.write(2, f"fuse: {point}\n".encode())
+            os.kill(os.getpid(), self._how)
+
+
+def _around(
+    owner: type,
+    name: str,
+    *,
+    before: Callable[..., None] | None = None,
+    after: Callable[..., Any] | None = None,
+) -> None:
+    """Calls ``before(*arguments)`` and ``after(result, *arguments)``, which returns the result, around a
+    method."""
+    inner = getattr(owner, name)
+
+    @wraps(inner)
+    def call(*arguments: Any, **named: Any) -> Any:
+        if before is not None:
+            before(*arguments)
+        result = inner(*arguments, **named)
+        return result if after is None else after(result, *arguments)
+
+    setattr(owner, name, call)
+
+
+def _wire(fuse: Fuse) -> None:
+    """Puts every point where it belongs."""
+
+    def polled(chunks: Any, *_: Any) -> Any:
+        if chunks:
+            fuse.reach("after poll")
+        return chunks
+
+    def matched(result: None, worker: Worker, polled: Any, step: Any) -> None:
+        if step.outputs:
+            fuse.reach("after match")
+
+    def filled(futures: Iterator[Any], log: Any, commit: Any, send: Any, partitions: Any) -> Iterator[Any]:
+        flush = send.__self__.flush
+        states = [record for records in commit.state.values() for record in records]
+        for place, future in enumerate(futures):
+            yield future
+            if place == len(commit.outputs) // 2 and commit.outputs:
+                fuse.reach("while producing", flush)
+            if place >= len(commit.outputs):
+                fuse.reach("while writing state", flush)
+                if states[place - len(commit.outputs)].key.startswith(b"p"):
+                    fuse.reach("while writing a page", flush)
+        fuse.reach("after produce", flush)
+
+    def restored(records: Iterator[Any], *_: Any) -> Iterator[Any]:
+        fuse.reach("before restoring")
+        for record in records:
+            yield record
+            fuse.reach("while restoring")
+
+    def lost(reader: Any, partitions: Any) -> None:
+        if reader.owned:
+            fuse.reach("when partitions are lost")
+
+    def appended(result: Any, log: Any, commands: Any) -> Any:
+        if len(commands) >= BULK:
+            fuse.reach("after a bulk is written")
+        return result
+
+    def appending(log: Any, commands: Any) -> None:
+        if len(commands) >= BULK:
+            fuse.reach("before a bulk is written")
+
+    def applied(result: Any, worker: Worker, records: Any, step: Any) -> Any:
+        if len(records) >= BULK:
+            fuse.reach("after a bulk is applied")
+        return result
+
+    def at(point: str) -> Callable[..., None]:
+        return lambda *_: fuse.reach(point)
+
+    def past(point: str) -> Callable[..., Any]:
+        def after(result: Any, *_: Any) -> Any:
+            fuse.reach(point)
+            return result
+
+        return after
+
+    _around(GroupReader, "poll", after=polled)
+    _around(GroupReader, "revoke", before=lost)
+    _around(GroupReader, "assign", after=past("when partitions are gained"))
+    _around(Worker, "_take_in", after=matched)
+    _around(Worker, "_apply_commands", after=applied)
+    _around(Worker, "_make_up", before=at("before catching up"), after=past("after catching up"))
+    _around(KafkaLog, "_fill", after=filled)
+    _around(KafkaLog, "restore", after=restored)
+    _around(KafkaLog, "commit", after=past("after commit"))
+    _around(KafkaLog, "append_commands", before=appending, after=appended)
+    _around(KafkaProducer, "flush", after=past("before commit"))
+    _around(TransactionManager, "begin_commit", after=past("in commit"))
+
+
+def _child(order: Mapping[str, Any]) -> int:
+    """Runs the service; never returns to the loop of the parent."""
+    if sys.platform == "linux":  # elsewhere the fleet ends them one by one
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    output = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for own, given in ((0, nothing), (1, output), (2, output)):
+        os.dup2(given, own)
+    random.seed()
+    StateLog.__init__.__kwdefaults__.update(STATE_LOG)
+    if order["fuse"] is not None:
+        point, count, how = order["fuse"]
+        _wire(Fuse(point, count, signal.Signals[how]))
+    return rangewatch(["serve", *order["arguments"]])
+
+
+def main() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # a child that has ended is gone, and nobody waits for it
+    print("ready", flush=True)
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                code = _child(json.loads(line))
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+        print(pid, flush=True)
+
+
+if __name__ == "__main__":
+    main()
