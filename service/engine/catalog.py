@@ -32,6 +32,8 @@ from service.engine.commands import (
     PutSource,
     Registered,
     RestateQuery,
+    delete_entry,
+    put_entry,
 )
 from service.engine.fingerprint import mark
 from service.language import Limits, parse_query, parse_source, patch_body, query_body, source_body
@@ -389,8 +391,7 @@ class Draft:
         self._queries[query.id] = query
         if before is not None and query_body(before) == query_body(query):
             return Prepared("unchanged", query, None)
-        body = {"v": 1, "op": "query", "id": query.id, "query": query_body(query)}
-        entry = Entry(f"query:{query.id}", {**body, **left})
+        entry = put_entry(query.id, query_body(query), left)
         done: Done = "created" if before is None else "replaced"
         return Prepared(done, query, entry, self._sources[query.source])
 
@@ -435,30 +436,26 @@ class Draft:
         if before is None and not self._quarantined(command.id):
             raise _unknown(command.id)
         self._check_version(command.id, command.if_match)
-        left = self._membership(command.id)
-        self._queries[command.id] = None
-        self._growth -= before is not None
-        body = {"v": 1, "op": "delete", "id": command.id, "reason": "deleted", **left}
-        return Prepared("deleted", before, Entry(f"query:{command.id}", body))
+        return self._deleted(command.id, before, "deleted")
 
     def _expire_query(self, command: ExpireQuery) -> Prepared:
         before = self._current(command.id)
         if before is None or before.expires_at != command.expires_at:
             raise _unknown(command.id)
-        left = self._membership(command.id)
-        self._queries[command.id] = None
-        self._growth -= 1
-        body = {"v": 1, "op": "delete", "id": command.id, "reason": "expired", **left}
-        body["expires_at"] = command.expires_at
-        return Prepared("deleted", before, Entry(f"query:{command.id}", body))
+        return self._deleted(command.id, before, "expired", expires_at=command.expires_at)
+
+    def _deleted(self, id: str, before: Query | None, reason: str, **more: Any) -> Prepared:
+        left = self._membership(id)
+        self._queries[id] = None
+        self._growth -= before is not None
+        return Prepared("deleted", before, delete_entry(id, reason, **left, **more))
 
     def _restate_query(self, command: RestateQuery) -> Prepared:
         query = self._current(command.id)
         if query is None and not self._quarantined(command.id):
             raise _unknown(command.id)
         body = query_body(query) if query is not None else self._catalog.quarantined[command.id].body
-        entry = Entry(f"query:{command.id}", {"v": 1, "op": "query", "id": command.id, "query": body})
-        return Prepared("replaced", query, entry)
+        return Prepared("replaced", query, put_entry(command.id, body))
 
     def _quarantined(self, id: str) -> bool:
         return id not in self._queries and id in self._catalog.quarantined

@@ -72,6 +72,16 @@ class Entry(NamedTuple):
     body: dict[str, Any]
 
 
+def put_entry(id: str, body: Any, left: Mapping[str, str] | None = None) -> Entry:
+    """The entry of a query as it is now; ``left`` says which collection it has been taken out of, if so."""
+    return Entry(f"query:{id}", {"v": 1, "op": "query", "id": id, "query": body, **(left or {})})
+
+
+def delete_entry(id: str, reason: str, **more: Any) -> Entry:
+    """The entry of a query that is gone."""
+    return Entry(f"query:{id}", {"v": 1, "op": "delete", "id": id, "reason": reason, **more})
+
+
 Done = Literal["created", "replaced", "unchanged", "deleted"]
 
 
