@@ -427,11 +427,9 @@ class Worker:
     def _expire(self) -> None:
         """Asks for the deletion of queries whose time has come, before anything that clients ask for; and for
         what late askers of that have hidden to be written once more."""
-        if not self._caught_up():
-            return
         catalog = self.engine.catalog
         wanted: list[Command] = [*catalog.expired(self._clock()), *catalog.restated()]
-        if wanted:
+        if wanted and self._caught_up():
             self._judge(CommandRequest(wanted, False, lambda _: None, lambda _: None))
 
     def _tick(self, step: _Step) -> None:
