@@ -154,6 +154,10 @@ class Region:
     def __post_init__(self) -> None:
         if not self.conjuncts:
             raise ValueError("a region has at least one conjunct")
+        if len(self.conjuncts) == 1:
+            (conjunct,) = self.conjuncts
+            object.__setattr__(self, "conjuncts", ({name: conjunct[name] for name in sorted(conjunct)},))
+            return
         distinct = {_order(conjunct): conjunct for conjunct in self.conjuncts}
         canonical = tuple(dict(sorted(distinct[key].items())) for key in sorted(distinct))
         object.__setattr__(self, "conjuncts", canonical)
