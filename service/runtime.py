@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from service.engine.commands import Command, Outcome
 from service.engine.engine import Engine, EngineLimits
+from service.garbage import at_start
 from service.indexing import index_factory, read_overrides
 from service.language import Limits
 from service.live import Hub
@@ -280,7 +281,8 @@ class Runtime:
     def _open(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._worker.open()
+                with at_start():
+                    self._worker.open()
                 return
             except LogUnavailable as away:
                 self._pause(away)

@@ -42,6 +42,7 @@ from service.log.topics import AGGREGATES, BORDERS, DEAD_LETTER, MATCHES
 from service.model import DEFAULT_TENANT
 
 _to_json = msgspec.json.Encoder().encode
+_from_json = msgspec.json.Decoder().decode
 
 #: How much of an event that is too large goes into its dead letter.
 TRUNCATED_BYTES = 65_536
@@ -334,7 +335,13 @@ def command_message(entry: Entry, *, at_ms: int, by: str | None = None) -> Messa
 
 def command_body(value: bytes | None) -> Any:
     """The entry that a record of the command log holds; None for one that is no JSON."""
+    if value is None:
+        return None
     try:
-        return None if value is None else json.loads(value)
+        return _from_json(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:  # it takes more: what this program has written once, and will not write again, is read on
+        return json.loads(value)
     except (ValueError, RecursionError):
         return None

@@ -67,8 +67,8 @@ _GONE = {
     "commands": "the query set that its streams have seen cannot be had any more; every stream gets a reset",
 }
 
-#: How many entries of the command log are applied at a time when it is replayed.
-REPLAY_ENTRIES = 10_000
+#: How many entries of the command log are applied at a time for streams that have missed them.
+MISSED_ENTRIES = 10_000
 
 
 @dataclass(slots=True)
@@ -227,10 +227,8 @@ class Worker:
         return self._next_command >= self._log.end_of_commands()
 
     def _replay(self, engine: Engine, end: int) -> None:
-        """Brings the catalog of an engine without partitions to a command offset."""
-        now = self._clock()
-        for entries in _batched(self._entries(engine.catalog.offset, end), REPLAY_ENTRIES):
-            engine.command(entries, now)
+        """Brings a fresh engine to a command offset."""
+        engine.replay(self._entries(0, end))
 
     def _entries(self, start: int, end: int) -> Iterator[tuple[int, Any]]:
         return ((record.offset, wire.command_body(record.value)) for record in self._log.commands(start, end))
@@ -342,7 +340,7 @@ class Worker:
         ``engine`` is."""
         engine.assign(task, records)
         now = self._clock()
-        for entries in _batched(self._entries(position.command, offset), REPLAY_ENTRIES):
+        for entries in _batched(self._entries(position.command, offset), MISSED_ENTRIES):
             effects = [*engine.command(entries, now), *engine.pay()]
             self._commit_aside(task, engine, effects, Position(position.event, entries[-1][0] + 1))
 

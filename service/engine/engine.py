@@ -273,6 +273,21 @@ class Engine:
                 group[change.id] = change
         return effects + self._apply_group(group, now_ms)
 
+    def replay(self, entries: Iterable[tuple[int, Any]]) -> None:
+        """Applies entries of the command log from its beginning, where no partition is assigned: nobody is to
+        be told of anything, so the queries that are there in the end are indexed once, all together."""
+        assert not self.tables and not self.sets, "from the beginning, and nobody is there to be told"
+        for offset, body in entries:
+            change = self.catalog.apply(offset, body)
+            if isinstance(change, SourceChange):
+                self.source_of_topic[change.after.topic] = change.after.name
+        by_source: dict[str, list[Query]] = {name: [] for name in self.catalog.sources}
+        for registered in self.catalog.queries.values():
+            by_source[registered.query.source].append(registered.query)
+        for name, source in self.catalog.sources.items():
+            queries = self.sets[name] = QuerySet(source, new_dictionaries(source), self._make_index)
+            queries.put(by_source[name])
+
     def _apply_group(self, group: dict[str, QueryChange], now_ms: int) -> list[CommandEffects]:
         effects: list[CommandEffects] = []
         for name, queries in self.sets.items():

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -32,6 +33,13 @@ from service.index.protocol import Borders, BoxIndex, Hits, Points, Slots
 from service.model import AttributeType, Bound, Conjunct, Interval, Kind, Query, Region, Source
 
 KIND_BIT: Mapping[Kind, int] = {Kind.MATCH: 1, Kind.ENTER: 2, Kind.LEAVE: 4, Kind.CROSS: 8}
+
+
+@lru_cache
+def bits_of(kinds: frozenset[Kind]) -> int:
+    """The kinds of records that a query wants as ``KIND_BIT`` has them."""
+    return sum(KIND_BIT[kind] for kind in kinds)
+
 
 IndexFactory = Callable[[Source], DefaultIndex]
 """Makes an empty index for the queries of a source."""
@@ -102,13 +110,14 @@ class QuerySet:
         ]
         for slot, query in zip(slots, queries, strict=True):
             self.queries[slot] = query
-            self.kinds[slot] = sum(KIND_BIT[kind] for kind in query.on)
-            self.rules.put(slot, query)
             self.projections[slot] = query.select
-            self.selects[slot] = bool(query.select)
+        put = np.array(slots, dtype=np.int32)
+        self.kinds[put] = [bits_of(query.on) for query in queries]
+        self.selects[put] = [bool(query.select) for query in queries]
+        self.rules.put(put, queries)
         self._move(moves)
         self.fired[[slot for slot, old, new in moves if old != new]] = False
-        return np.array(slots, dtype=np.int32)
+        return put
 
     def drop(self, ids: Sequence[str]) -> Slots:
         """Takes queries out; their slots stay readable until ``recycle``."""
