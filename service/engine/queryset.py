@@ -15,10 +15,10 @@ rounds when it says that one shape lies in another, and ``crossings`` counts on 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -223,20 +223,24 @@ class QuerySet:
 
     def _move(self, moves: Sequence[tuple[int, _Places, _Places]]) -> None:
         """Takes slots from where they are in each index to where they shall be."""
-        plain = self.matching, self.quiet, self.keeping, self.crossing
-        indexes: tuple[BoxIndex | ShapedIndex, ...] = (*plain, self.shaped, self.shaped_keeping)
-        for place, index in enumerate(indexes):
-            moved = [(slot, old[place], new[place]) for slot, old, new in moves if old[place] != new[place]]
-            gone = [slot for slot, old, _ in moved if old is not None]
-            come = [(slot, new) for slot, _, new in moved if new is not None]
-            if gone:
-                index.remove(np.array(gone, dtype=np.int32))
-            if not come:
-                continue
+        gone: defaultdict[str, list[int]] = defaultdict(list)
+        come: defaultdict[str, list[tuple[int, Region]]] = defaultdict(list)
+        for slot, old, new in moves:
+            for name, region in old.items():
+                if new.get(name) != region:
+                    gone[name].append(slot)
+            for name, region in new.items():
+                if old.get(name) != region:
+                    come[name].append((slot, region))
+        for name, slots in gone.items():
+            index: BoxIndex | ShapedIndex = getattr(self, name)
+            index.remove(np.array(slots, dtype=np.int32))
+        for name, regions in come.items():
+            index = getattr(self, name)
             if isinstance(index, ShapedIndex):
-                index.insert((slot, self.clauses(region)) for slot, region in come)
+                index.insert((slot, self.clauses(region)) for slot, region in regions)
             else:
-                index.insert(*self.filter_in(come).boxes)
+                index.insert(*self.filter_in(regions).boxes)
 
     def _reserve(self, id: str) -> int:
         slot = self.slot_of.get(id)
@@ -260,35 +264,26 @@ class QuerySet:
         return slot
 
 
-class _Places(NamedTuple):
-    """The region under which a query lies in each index; None: not in it."""
+_Places = Mapping[str, Region]
+"""The region under which a query lies in an index, by the name of the index."""
 
-    matching: Region | None = None
-    quiet: Region | None = None
-    keeping: Region | None = None
-    crossing: Region | None = None
-    shaped: Region | None = None
-    shaped_keeping: Region | None = None
-
-
-_NOWHERE = _Places()
+_NOWHERE: _Places = {}
 
 
 def _places(query: Query | None) -> _Places:
     region = active_region(query)
     if query is None or region is None:
         return _NOWHERE
-    keep, shaped = query.keep_region, region.has_shapes
-    shaped_keep = keep is not None and keep.has_shapes
-    matches = Kind.MATCH in query.on
-    return _Places(
-        matching=region if matches and not shaped else None,
-        quiet=region if not matches and not shaped else None,
-        keeping=None if shaped_keep else keep,
-        crossing=region if Kind.CROSS in query.on else None,
-        shaped=region if shaped else None,
-        shaped_keeping=Region((*keep.conjuncts, *region.conjuncts)) if keep and shaped_keep else None,
-    )
+    keep = query.keep_region
+    index = "shaped" if region.has_shapes else "matching" if Kind.MATCH in query.on else "quiet"
+    places = {index: region}
+    if Kind.CROSS in query.on:
+        places["crossing"] = region
+    if keep is not None and keep.has_shapes:
+        places["shaped_keeping"] = Region((*keep.conjuncts, *region.conjuncts))
+    elif keep is not None:
+        places["keeping"] = keep
+    return places
 
 
 Pairs = TypeVar("Pairs", Hits, Borders)

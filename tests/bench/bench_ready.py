@@ -153,7 +153,7 @@ class Answers(threading.Thread):
 
     def run(self) -> None:
         with httpx.Client(base_url=self._url, timeout=WITHIN_S) as client:
-            while not self.ended.wait(0.01):
+            while not self.ended.wait(0.05):
                 began = time.perf_counter()
                 client.get("/healthz").raise_for_status()
                 self.waits.append(time.perf_counter() - began)
