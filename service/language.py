@@ -176,7 +176,7 @@ def parse_query(
     source = _source_of(body["source"], sources)
     region = parse_where(body["where"], source, limit=limits.disjuncts, max_bytes=limits.text)
     on = _kinds(body.get("on", ["match", "enter", "leave"]))
-    if Kind.CROSS in on and region.has_shapes:
+    if region.has_shapes and Kind.CROSS in on:
         detail = "cross needs a region of boxes; leave it out, or the polygons and circles"
         raise Refusal(Reason.BAD_VALUE, "on", detail)
     return Query(

@@ -389,6 +389,8 @@ class Worker:
         self._finish(self._step)
         self._step = None
         self._rebuilds.tend(self.engine.indexes())
+        if not self._held:
+            self.engine.tidy()
 
     @property
     def uncommitted(self) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
 from service.engine.collections import TAG, Collections, Snapshot, home
@@ -38,6 +38,9 @@ from service.engine.commands import (
 from service.engine.fingerprint import mark
 from service.language import Limits, parse_query, parse_source, patch_body, query_body, source_body
 from service.model import Query, Reason, Refusal, Source
+
+_MANY_GONE = 1_024
+"""Expiries of queries that are gone that are kept whatever there is besides."""
 
 
 class QueryChange(NamedTuple):
@@ -182,8 +185,17 @@ class Catalog:
         self.fingerprint ^= mark(offset)
         self.collections.follow(offset, id, after.tags)
         if after.expires_at is not None:
-            heappush(self._expiries, (after.expires_at, id))
+            self._expires(id, after.expires_at)
         return QueryChange(offset, id, before, after, _reason(before, after))
+
+    def _expires(self, id: str, expires_at: int) -> None:
+        """Notes when a query expires. Those that were deleted before their time are dropped when they are the
+        most. O(log n), amortised."""
+        heappush(self._expiries, (expires_at, id))
+        if len(self._expiries) > 2 * len(self.queries) + _MANY_GONE:
+            living = ((one.query.expires_at, id) for id, one in self.queries.items())
+            self._expiries = [(at, id) for at, id in living if at is not None]
+            heapify(self._expiries)
 
     def _as_judged(self, judged: Prepared | None) -> Query | None:
         """The query of a draft, if the source is still what it was judged with."""

@@ -78,6 +78,8 @@ class Collections:
             self.versions[id.partition(":")[0]] = offset
             if name is None:
                 others.discard(id)
+                if not others:
+                    del self.members[id.partition(":")[0]]
         if name is not None:
             self.members.setdefault(name, set()).add(id)
             self.versions[name] = offset

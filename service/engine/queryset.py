@@ -30,7 +30,7 @@ from service.engine.rules import Rules
 from service.index.default.level import PartView
 from service.index.default.mixed import DefaultIndex
 from service.index.protocol import Borders, BoxIndex, Hits, Points, Slots
-from service.model import AttributeType, Bound, Conjunct, Interval, Kind, Query, Region, Source
+from service.model import AttributeType, Bound, Conjunct, Interval, Kind, Query, Region, Source, Texts
 
 KIND_BIT: Mapping[Kind, int] = {Kind.MATCH: 1, Kind.ENTER: 2, Kind.LEAVE: 4, Kind.CROSS: 8}
 
@@ -136,6 +136,17 @@ class QuerySet:
         self._clauses.clear()
         self._free.extend(reversed(self._given_up))
         self._given_up.clear()
+
+    def codes_in_use(self, name: str) -> set[float]:
+        """The codes of all texts of a category that regions name. O(queries)."""
+        dictionary, codes = self.dictionaries[name], set[float]()
+        for query in self.queries:
+            for region in (query.region, query.keep_region) if query is not None else ():
+                for conjunct in region.conjuncts if region is not None else ():
+                    bound = conjunct.get(name)
+                    if isinstance(bound, Texts):
+                        codes.update(map(dictionary.code, bound.values))
+        return codes
 
     def respecify(self, source: Source, dictionaries: Mapping[str, Dictionary]) -> None:
         """Takes on another version of the source. New attributes are new, unconstrained dimensions."""

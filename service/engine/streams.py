@@ -202,6 +202,13 @@ class StreamTable:
         """Rows of all living streams, ascending."""
         return np.flatnonzero(self.known).astype(np.int32)
 
+    def values_of(self, column: int) -> NDArray[np.float64]:
+        """All values of an attribute that are held, as last, carried or traced ones, each once. O(streams log
+        streams)."""
+        living = self.living()
+        held = self.point[living, column], self.carried[living, column], self.trace.values_of(column)
+        return np.unique(np.concatenate(held))
+
     def reshape(self, kept: Sequence[int]) -> None:
         """Rearranges the attributes: new column i is old column ``kept[i]``, or missing where that is -1."""
         for name in ("point", "carried"):
