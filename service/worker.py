@@ -473,8 +473,12 @@ class Worker:
                 prepared.append(refusal)
         refused = [one if isinstance(one, Refusal) else None for one in prepared]
         request.results = list(refused)
-        for command, bad in zip(request.commands, refused, strict=True):
-            self._metrics.command(type(command).__name__, "refused" if bad else "accepted")
+        judged = Counter(
+            (type(command).__name__, "refused" if bad else "accepted")
+            for command, bad in zip(request.commands, refused, strict=True)
+        )
+        for (kind, result), count in judged.items():
+            self._metrics.commands(kind, result, count)
         if request.atomic and any(refused):
             request.done(request)
             return
