@@ -243,6 +243,14 @@ class Worker:
 
     # ---- partitions
 
+    def _drop_sourceless(self) -> None:
+        """Partitions whose source has come to be another one, of another topic."""
+        topics = self.engine.source_of_topic
+        self._waiting = {task for task in self._waiting if task.topic in topics}
+        for task in [task for task in self.positions if task.topic not in topics]:
+            del self.positions[task]
+            self._metrics.forget_partition(*task)
+
     def _assign(self, assignment: Assignment) -> None:
         for partition in assignment.lost:
             task = Task(*partition)
@@ -531,12 +539,13 @@ class Worker:
         judged = {offset: one.prepared for offset, one in opened.items()}
         for effects in self.engine.command(entries, self._clock(), judged):
             self._take_caused(effects, step)
-        step.moved |= self.engine.tables.keys()
+        self._drop_sourceless()
+        step.moved = set(self.engine.tables)
         self._subscribe()
         self._count_queries()
         active_from = self._active_from()
         for offset, (request, place, prepared) in opened.items():
-            outdated = _outdated(prepared, self.engine.catalog)
+            outdated = _outdated(prepared, offset, self.engine.catalog)
             request.results[place] = outdated or _outcome(prepared, offset, active_from)
             del self._open_commands[offset]
             request.open -= 1
@@ -682,13 +691,25 @@ class Worker:
             self._metrics.lag(partition.topic, partition.partition, end - self.positions[Task(*partition)])
 
 
-def _outdated(prepared: Prepared, catalog: Catalog) -> Refusal | None:
-    """What to say where another worker has changed the source since a query was judged, and it is quarantined
-    in consequence."""
+def _outdated(prepared: Prepared, offset: int, catalog: Catalog) -> Refusal | None:
+    """What to say where another worker has changed something since a command was judged, and the entry, or
+    what it was to put in force, counts for nothing in consequence."""
     subject = prepared.subject
-    if not isinstance(subject, Query) or prepared.done == "deleted" or subject.id not in catalog.quarantined:
+    if prepared.done == "deleted" or subject is None or prepared.entry is None:
         return None
-    return Refusal(Reason.CHANGED, "source", f"source {subject.source!r} has changed meanwhile; repeat")
+    if isinstance(subject, Source):
+        if prepared.entry.body["op"] != "source" or catalog.source_versions.get(subject.name, -1) >= offset:
+            return None
+        return Refusal(
+            Reason.EXISTS, "topic", f"another source reads {subject.topic!r} meanwhile; name another"
+        )
+    if subject.id in catalog.quarantined:
+        return Refusal(Reason.CHANGED, "source", f"source {subject.source!r} has changed meanwhile; repeat")
+    there = catalog.queries.get(subject.id)
+    if there is not None and there.query.source != subject.source:
+        detail = f"query {subject.id!r} is one of source {there.query.source!r} meanwhile; use another id"
+        return Refusal(Reason.EXISTS, "id", detail)
+    return None
 
 
 def _outcome(

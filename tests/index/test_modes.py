@@ -33,8 +33,8 @@ FILES = (
 )
 
 
-#: Of many boxes, too many for plain Python, and full of unsigned indexes. The others have every access checked
-#: without the JIT too: numpy does.
+#: Of many boxes, too many for plain Python, and full of unsigned indexes. Of the others numpy checks every
+#: access too, without the JIT.
 LARGE = ("test_kd.py", "test_windows.py", "test_bitmaps.py", "test_default.py")
 
 

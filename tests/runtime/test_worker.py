@@ -197,6 +197,73 @@ def test_a_query_is_refused_whose_source_another_worker_changes_meanwhile(
     assert list(worker.engine.catalog.quarantined) == ["r"]
 
 
+def _elsewhere(log: Failing, worker: Worker, *commands: Command) -> None:
+    """Another worker, which has seen what this one has, writes these commands before the next of this one."""
+    draft = worker.engine.draft(0)
+    entries = [draft.prepare(command).entry for command in commands]
+    log.first = [wire.command_message(entry, at_ms=0) for entry in entries if entry is not None]
+
+
+def _answer(worker: Worker, *commands: Command) -> Sequence[Outcome | Refusal | None]:
+    heard: list[CommandRequest] = []
+    _run(worker, CommandRequest(commands, False, heard.append, _fail), heard)
+    return heard[0].results
+
+
+def test_a_topic_is_of_the_source_that_came_first(log: Failing, worker: Worker) -> None:
+    body = {"attributes": {"x": "number"}, "topic": "events.t"}
+    _elsewhere(log, worker, PutSource("first", body))
+    put, query = _answer(
+        worker, PutSource("second", body), PutQuery("r", {"source": "second", "where": "x > 1"})
+    )
+    assert isinstance(put, Refusal) and (put.reason, put.field) == (Reason.EXISTS, "topic")
+    assert isinstance(query, Refusal) and query.reason is Reason.CHANGED
+    assert worker.engine.source_of_topic == {TOPIC: "s", "events.t": "first"}
+
+
+def test_of_two_first_versions_of_a_source_the_second_counts(
+    log: Failing, worker: Worker, store: Store
+) -> None:
+    """And what the first has begun is over: its partitions are nobody's."""
+
+    def told() -> list[Any]:
+        records = [json.loads(output.value) for output in store.outputs if output.topic == "borders"]
+        return [record["enter"] for record in records]
+
+    first, second = (
+        worker.engine.draft(0).prepare(PutSource("t", {"attributes": {"x": "number"}, "topic": topic})).entry
+        for topic in ("events.old", "events.new")
+    )
+    assert first is not None and second is not None
+    log.append_commands([wire.command_message(first, at_ms=0)])
+    worker.step([], timeout_s=0)
+    _answer(worker, PutQuery("r", {"source": "t", "where": "x > 0"}))
+    store.append("events.old", _event(1)._replace(partition=0))
+    worker.step([], timeout_s=0)
+    assert told() == [["r"]]
+
+    log.append_commands([wire.command_message(second, at_ms=0)])
+    store.append("events.old", _event(-1)._replace(partition=0))
+    store.append("events.new", _event(2)._replace(partition=0))
+    for _ in range(4):
+        worker.step([], timeout_s=0)
+    assert told() == [["r"], ["r"]]
+    assert {topic for topic, _ in worker.positions} == {TOPIC, "events.new"}
+    assert {task.topic for task in worker.engine.tables} == {TOPIC, "events.new"}
+
+
+def test_an_id_is_of_the_source_that_came_first(log: Failing, worker: Worker, store: Store) -> None:
+    _answer(worker, PutSource("t", {"attributes": {"y": "number"}}))
+    _elsewhere(log, worker, PutQuery("r", {"source": "s", "where": "x > 5"}))
+    (put,) = _answer(worker, PutQuery("r", {"source": "t", "where": "y > 5"}))
+    assert isinstance(put, Refusal) and (put.reason, put.field) == (Reason.EXISTS, "id")
+    for _ in range(3):
+        worker.step([], timeout_s=0)
+    assert worker.engine.catalog.queries["r"].query.source == "s"
+    newest = [json.loads(record.value or b"") for record in log.commands(0, log.end_of_commands())][-1]
+    assert newest["id"] == "r" and newest["query"]["source"] == "s", "compaction leaves what counts"
+
+
 class Timed(MemoryLog):
     """A log that notes how long each poll was ready to wait."""
 
