@@ -278,13 +278,12 @@ class Engine:
         be told of anything, so the queries that are there in the end are indexed once, all together."""
         assert not self.tables and not self.sets, "from the beginning, and nobody is there to be told"
         for offset, body in entries:
-            change = self.catalog.apply(offset, body)
-            if isinstance(change, SourceChange):
-                self.source_of_topic[change.after.topic] = change.after.name
+            self.catalog.apply(offset, body)
         by_source: dict[str, list[Query]] = {name: [] for name in self.catalog.sources}
         for registered in self.catalog.queries.values():
             by_source[registered.query.source].append(registered.query)
         for name, source in self.catalog.sources.items():
+            self.source_of_topic[source.topic] = name
             queries = self.sets[name] = QuerySet(source, new_dictionaries(source), self._make_index)
             queries.put(by_source[name])
 
@@ -318,6 +317,12 @@ class Engine:
     def _change_source(self, change: SourceChange) -> list[Paid]:
         """What is owed to streams whose attributes change is paid before, all of it: this is rare."""
         before, after = change.before, change.after
+        if (
+            before is not None and before.topic != after.topic
+        ):  # two have created it: nobody has come to use it
+            del self.source_of_topic[before.topic]
+            for task in [task for task in self.tables if task.topic == before.topic]:
+                self.release(task)
         self.source_of_topic[after.topic] = after.name
         if before is None:
             self.sets[after.name] = QuerySet(after, new_dictionaries(after), self._make_index)
