@@ -46,6 +46,8 @@ class Place(Protocol):
 
     def log(self) -> Log: ...
 
+    def events(self, topic: str) -> list[Record]: ...
+
     def outputs(self) -> list[Output]: ...
 
 
@@ -60,6 +62,9 @@ class InFile:
 
     def log(self) -> SqliteLog:
         return SqliteLog(self.path, max_message_bytes=1 << 20, clock_ms=lambda: self.now)
+
+    def events(self, topic: str) -> list[Record]:
+        return _read(self.path, topic)
 
     def outputs(self) -> list[Output]:
         return [
@@ -105,6 +110,9 @@ class InMemory:
 
     def log(self) -> Log:
         return MemoryLog(self._store)
+
+    def events(self, topic: str) -> list[Record]:
+        return self._store.events[TopicPartition(topic, 0)]
 
     def outputs(self) -> list[Output]:
         return list(self._store.outputs)
@@ -183,6 +191,12 @@ def inside(place: Place) -> dict[str, dict[str, set[str]]]:
     return {source: {name: ids for name, ids in found.items() if ids} for source, found in folded.items()}
 
 
+def stamps(record: Record) -> list[int]:
+    """The ``ts`` of the events in a message; none of a tombstone."""
+    sent = json.loads(record.value or b"[]")
+    return [one["ts"] for one in (sent if isinstance(sent, list) else [sent])]
+
+
 def since(before: list[Output], place: Place) -> list[Output]:
     """The outputs that are not among those before: by topic, what is behind them."""
     counts = Counter(one.topic for one in before)
@@ -217,6 +231,13 @@ def test_streams_are_what_they_were(world: World) -> None:
             assert (view.last, view.ts) == (was["last"], was["ts"]), key
             assert without_timed(view.inside) == without_timed(was["inside"]), key
         assert sum(was is not None for was in said.values()) > 100
+        for task, table in serving.engine.tables.items():
+            each = [(ts, record.ts) for record in place.events(task.topic) for ts in stamps(record)]
+            assert table.time.reached >= max(ts for ts, _ in each)
+            assert table.time.ahead is not None
+            assert abs(table.time.ahead - max(ts - at for ts, at in each)) < 60_000, (
+                "what a slow machine delays"
+            )
         assert {source: members(serving.engine, source) for source in SOURCES} == inside(place)
     told = [json.loads(one.value) for one in since(before, place)]
     owed = [one["enter"] + one["leave"] for one in told if one["source"] == "plain"]

@@ -126,6 +126,7 @@ def test_plain_conditions_have_a_form(where: Any, conjuncts: list[Any] | None) -
         *({"any": []}, {"any": [{"x": {"gt": math.inf}}]}, {"any": [{"x": {"lt": math.inf}}]}, None, 5),
         *({"any": [{"k": {"eq": "\ud800"}}]}, {"any": [{"x": {"gt": True}}]}),
         *({"any": [{"x": {"eq": 2**60}}]}, {"any": [{"x": {"in": 5}}]}, "x < 'a'", ""),
+        *("k == \"7000003\" and x > 5", "k == '7000003' and k in (\"7000003\",)"),
     ],
 )  # fmt: skip
 def test_others_go_the_whole_way(where: Any) -> None:
