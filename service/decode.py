@@ -24,7 +24,7 @@ from service.engine.categories import Dictionary
 from service.engine.effects import Refused
 from service.log.port import Record
 from service.model import Reason, Source
-from service.rows import LARGEST_TS, LONGEST_TEXT, Bad, Decoded, Fields, Rows, Rules, at_path
+from service.rows import LARGEST_TS, LONGEST_TEXT, Bad, Decoded, Fields, Registered, Rows, Rules, at_path
 
 __all__ = ["LARGEST_TS", "LONGEST_TEXT", "Decoded", "Decoder"]
 
@@ -68,7 +68,7 @@ class Decoder:
         """Nothing: JSON says itself what it is."""
         return set()
 
-    def learn(self, schemas: Mapping[int, bytes | None]) -> None:
+    def learn(self, schemas: Mapping[int, Registered | None]) -> None:
         """Nothing to learn."""
 
     def _fast_reader(self) -> tuple[Any, Any]:

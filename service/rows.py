@@ -11,7 +11,7 @@ Invariants: missing is -inf, -0.0 is 0.0, a category is its code. Pure. Not for:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -50,13 +50,21 @@ class Decoded(NamedTuple):
     nulls: int
 
 
+class Registered(NamedTuple):
+    """A schema as a registry has it. ``references``: it needs others."""
+
+    text: str
+    kind: str = "AVRO"
+    references: bool = False
+
+
 class AnyDecoder(Protocol):
     """Reads the messages of one source; made anew when the source changes."""
 
     def lacking(self, records: Sequence[Record]) -> set[int]:
         """The ids of schemas that these messages were written with and that it has not been told."""
 
-    def learn(self, schemas: Mapping[int, bytes | None]) -> None:
+    def learn(self, schemas: Mapping[int, Registered | None]) -> None:
         """Tells it schemas by their ids; None: there is none under that id, and its messages are refused."""
 
     def decode(self, records: Sequence[Record]) -> Decoded:
@@ -94,7 +102,8 @@ class Rules:
     says which attributes are numbers."""
 
     def __init__(self, source: Source, dictionaries: Mapping[str, Dictionary], *, none_is_null: bool) -> None:
-        """``none_is_null``: None among the texts of rows is a null even where nulls are refused."""
+        """``none_is_null``: rows may have nulls (None), also where nulls are refused, and floats that are not
+        finite."""
         self._dictionaries = dictionaries
         self.names = list(source.attributes)
         self.numbers = [kind is AttributeType.NUMBER for kind in source.attributes.values()]
@@ -102,6 +111,7 @@ class Rules:
         paths = [source.key, source.ts, *(source.paths.get(name, name) for name in self.names)]
         self.paths = [tuple(path.split(".")) for path in paths]
         # A null is None. Where it may stand, a text that is not there has to be something else.
+        self._none_is_null = none_is_null
         self._unset = self.takes_nulls or none_is_null
         no_text = UNSET if self._unset else None
         self.absent = [MISSING if number else no_text for number in self.numbers]
@@ -186,8 +196,23 @@ class Rules:
                 doubtful.update(i for i, text in enumerate(texts) if text and len(text) > LONGEST_TEXT)
         large = (np.abs(batch.values) >= INEXACT_FROM) & np.isfinite(batch.values)
         doubtful.update(np.flatnonzero(large.any(axis=1)).tolist())
-        doubtful.update(np.flatnonzero(np.abs(batch.ts) > LARGEST_TS).tolist())
+        # Not by abs: the smallest int64 has none.
+        doubtful.update(np.flatnonzero((batch.ts > LARGEST_TS) | (batch.ts < -LARGEST_TS)).tolist())
+        if self._none_is_null:
+            doubtful.update(self._odd(batch, rows))
         return doubtful
+
+    def _odd(self, batch: Batch, rows: Rows) -> Iterator[int]:
+        """Rows with values that JSON's fast reader never lets through: floats that are not finite, and nulls
+        where they are refused."""
+        for place, is_number in enumerate(self.numbers):
+            if is_number:
+                for i in np.flatnonzero(~np.isfinite(batch.values[:, place])).tolist():
+                    value = rows.fields[i][2 + place]
+                    if value is not MISSING and not (value is None and self.takes_nulls):
+                        yield i
+            elif not self.takes_nulls:
+                yield from (i for i, fields in enumerate(rows.fields) if fields[2 + place] is None)
 
     def settle(
         self,
