@@ -70,7 +70,7 @@ class AvroForm:
 
     def _together(self, bodies: Sequence[bytes]) -> list[Any] | None:
         mark = blake2b(b"".join(bodies), digest_size=_MARK_BYTES).digest()
-        array = b"".join((_long(len(bodies)), mark.join((*bodies, b"")), b"\0"))
+        array = b"".join((zigzag(len(bodies)), mark.join((*bodies, b"")), b"\0"))
         stream = io.BytesIO(array)
         try:
             framed: Any = schemaless_reader(stream, self._many, None)
@@ -106,8 +106,8 @@ def _array(root: Node) -> Any:
     return {"type": "array", "items": {"type": "record", "name": names.name(), "fields": fields}}
 
 
-def _long(number: int) -> bytes:
-    """A number of 0 or more, as Avro writes it."""
+def zigzag(number: int) -> bytes:
+    """A number of 0 or more as Avro writes it, and the frame of Protobuf."""
     left = number << 1
     found = bytearray()
     while left > 0x7F:

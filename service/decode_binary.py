@@ -13,11 +13,12 @@ Invariants: every message gives one row or one refusal, in log order, whatever i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from service.avro_schema import read_schema
-from service.decode_avro import AvroForm
+from service.decode_avro import AvroForm, zigzag
 from service.decode_protobuf import ProtobufForm
 from service.engine.categories import Dictionary
 from service.engine.effects import Refused
@@ -44,6 +45,25 @@ class Form(Protocol):
         """What one has at the declared paths, for the rules. Raises Bad."""
 
 
+class Originals(Mapping[tuple[int, int], bytes | None]):
+    """The messages by (offset, 0); they are put in order only when somebody asks for one."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._records = records
+        self._values: dict[int, bytes | None] | None = None
+
+    def __getitem__(self, place: tuple[int, int]) -> bytes | None:
+        if self._values is None:
+            self._values = {record.offset: record.value for record in self._records}
+        return self._values[place[0]]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return ((record.offset, 0) for record in self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+
 class BinaryDecoder:
     """Reads the messages of one source; made anew when the source changes."""
 
@@ -55,12 +75,15 @@ class BinaryDecoder:
         self._forms: dict[int, Form | Bad] = {}
         self._unknown: set[int] = set()
         self._index: tuple[int, ...] = ()
-        self._opened = self._bare
+        self._usual = b""  # the index as it is written
+        #: from a message to the id of its form and the bytes of the event; None: it is the event
+        self._opened: Callable[[bytes], tuple[int, bytes]] | None = None
         self._asks = False
         if isinstance(source.format, Protobuf):
             described = description(source)
             self._forms[0] = ProtobufForm(described, self._rules.absent)
             self._index = described.index
+            self._usual = _indexes(described.index)
             if source.format.registry:
                 self._opened = self._indexed
         elif isinstance(source.format, Avro) and source.format.schema is not None:
@@ -112,7 +135,7 @@ class BinaryDecoder:
         """All messages of a poll, whose schemas it has been told. O(bytes)."""
         fields: list[Fields | None] = [None] * len(records)
         refused: list[Refused] = []
-        by_form: dict[int, tuple[list[int], list[bytes]]] = {}
+        by_form: dict[int, tuple[list[int], list[bytes]]] = defaultdict(lambda: ([], []))
         opened, most = self._opened, self._max_bytes
         for message, (offset, _, key, value) in enumerate(records):
             try:
@@ -121,24 +144,23 @@ class BinaryDecoder:
                     continue
                 if len(value) > most:
                     raise Bad(Reason.TOO_LARGE, f"{len(value)} bytes; at most {most} are taken")
-                id, body = opened(value)
+                id, body = opened(value) if opened else (0, value)
             except Bad as bad:
                 refused.append(bad.at(offset, 0))
                 continue
-            messages, bodies = by_form.setdefault(id, ([], []))
+            messages, bodies = by_form[id]
             messages.append(message)
             bodies.append(body)
         for id, (messages, bodies) in by_form.items():
             self._read(self._forms[id], messages, bodies, records, fields, refused)
         accepted = [message for message, one in enumerate(fields) if one is not None]
         rows = Rows(accepted, [0] * len(accepted), [one for one in fields if one is not None])
-        originals = {(record.offset, 0): record.value for record in records}
-        return self._rules.settle(records, rows, refused, originals, self._careful)
+        return self._rules.settle(records, rows, refused, Originals(records), self._careful)
 
     def key(self, value: bytes) -> bytes | None:
         """The stream id of a message that lacks nothing, as a key; None where it has none."""
         try:
-            id, body = self._opened(value)
+            id, body = self._opened(value) if self._opened else (0, value)
             stream_id = _form(self._forms[id]).values(body)[0]
         except Bad:
             return None
@@ -167,17 +189,15 @@ class BinaryDecoder:
                 refused.append(bad.at(records[message].offset, 0))
 
     def _careful(self, value: bytes) -> Fields:
-        id, body = self._opened(value)
+        id, body = self._opened(value) if self._opened else (0, value)
         return self._rules.judge(_form(self._forms[id]).values(body))
 
     # ---- frames
 
-    @staticmethod
-    def _bare(value: bytes) -> tuple[int, bytes]:
-        return 0, value
-
     def _indexed(self, value: bytes) -> tuple[int, bytes]:
         """A frame of Protobuf. The id is passed over: the source says what the type is."""
+        if value.startswith(self._usual, _HEAD) and value[0] == 0:
+            return 0, value[_HEAD + len(self._usual) :]
         _, framed = _framed(value)
         count, at = _varint(framed, 0)
         indexes = []
@@ -209,6 +229,11 @@ def _framed(value: bytes) -> tuple[int, bytes]:
         )
         raise Bad(Reason.MALFORMED, detail)
     return int.from_bytes(value[1:_HEAD], "big"), value[_HEAD:]
+
+
+def _indexes(index: tuple[int, ...]) -> bytes:
+    """As producers write it."""
+    return b"\0" if index == (0,) else b"".join(map(zigzag, (len(index), *index)))
 
 
 def _varint(value: bytes, at: int) -> tuple[int, int]:

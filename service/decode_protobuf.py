@@ -20,8 +20,9 @@ from service.model import Reason
 from service.protobuf_schema import Description, Leaf
 from service.rows import NOTHING, Bad, Fields
 
-_MORE = object()
-"""In place of a value of which only the careful reader knows what it is."""
+
+class _Unsure(Exception):
+    """A value that is not what its field promises; the careful reader is to judge it."""
 
 
 class ProtobufForm:
@@ -49,10 +50,17 @@ class ProtobufForm:
             except DecodeError:
                 found.append(None)
                 continue
+            if not fixes:
+                found.append(read(message))
+                continue
             fields = list(read(message))
-            for place, fix in fixes:
-                fields[place] = fix(message, fields[place])
-            found.append(None if _MORE in fields else tuple(fields))
+            try:
+                for place, fix in fixes:
+                    fields[place] = fix(message, fields[place])
+            except _Unsure:
+                found.append(None)
+            else:
+                found.append(tuple(fields))
         return found
 
     def values(self, body: bytes) -> list[Any]:
@@ -99,7 +107,9 @@ def _fix(leaf: Leaf | None, missing: Any) -> Fix | None:
         value = get(message)
         if value is NOTHING:
             return missing
-        return value if not is_text or type(value) is str else _MORE
+        if is_text and type(value) is not str:
+            raise _Unsure
+        return value
 
     if is_text or leaf.is_time:
         return fix

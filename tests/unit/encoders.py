@@ -54,8 +54,13 @@ def avro(event: Mapping[str, Any], schema: Any = SCHEMA) -> bytes:
 
 
 def framed(id: int, body: bytes, indexes: Sequence[int] | None = None) -> bytes:
-    """As registries frame messages; ``indexes`` are those of Protobuf."""
-    places = b"" if indexes is None else varint(len(indexes)) + b"".join(map(varint, indexes))
+    """As registries frame messages; ``indexes`` are those of Protobuf, a zero byte for the first type."""
+    if indexes is None:
+        places = b""
+    elif list(indexes) == [0]:
+        places = b"\0"
+    else:
+        places = varint(len(indexes)) + b"".join(map(varint, indexes))
     return b"\0" + struct.pack(">I", id) + places + body
 
 

@@ -485,6 +485,31 @@ def test_frames() -> None:
     assert reasons(decoded) == ["malformed"] * 9
 
 
+def test_frames_of_the_first_type_of_a_file() -> None:
+    file = file_of({"E": [("stream_id", 1, Field.TYPE_STRING), ("x", 2, Field.TYPE_DOUBLE)]})
+    format = {"type": "protobuf", "descriptors": descriptors(file), "message": "fleet.E", "registry": True}
+    event = b"\x0a\x01a"
+    values = [framed(8, event, [0]), b"\0\0\0\0\x08" + varint(1) + varint(0) + event, framed(8, event, [1])]
+    decoded = decode(format, values, body={"attributes": {"x": "number"}})
+    assert decoded.batch.offsets.tolist() == [0, 2]
+    assert reasons(decoded) == ["malformed"]
+
+
+def test_a_type_far_down_its_file_and_within_another() -> None:
+    file = file_of({f"E{i}": [("stream_id", 1, Field.TYPE_STRING)] for i in range(70)})
+    nested = file.message_type[69].nested_type.add(name="In")
+    nested.CopyFrom(file_of({"In": [("stream_id", 1, Field.TYPE_STRING), ("x", 2, 1)]}).message_type[0])
+    format = {
+        "type": "protobuf",
+        "descriptors": descriptors(file),
+        "message": "fleet.E69.In",
+        "registry": True,
+    }
+    values = [framed(8, b"\x0a\x01a", indexes) for indexes in ([69, 0], [69], [0])]
+    decoded = decode(format, values, body={"attributes": {"x": "number"}})
+    assert decoded.batch.offsets.tolist() == [0]
+
+
 def test_schemas_of_the_registry() -> None:
     whole = json.dumps(SCHEMA)
     other = {"type": "record", "name": "E", "fields": [{"name": "stream_id", "type": "string"}]}
