@@ -14,7 +14,7 @@ Not for: which schema, and which rules (``decode_binary``). Pure.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from operator import itemgetter
 from typing import Any
@@ -27,8 +27,9 @@ from service.model import Reason
 from service.protobuf_schema import Path, Wanted
 from service.rows import NOTHING, Bad, Fields, at_path
 
-#: Messages that are read together; it bounds what is in memory as objects at once.
+#: Messages that are read together, and their bytes if there are several: a byte can become an object.
 TOGETHER = 256
+TOGETHER_BYTES = 1 << 18
 _MARK_BYTES = 8
 
 
@@ -50,13 +51,8 @@ class AvroForm:
         if not self._is_sure:
             return [None] * len(bodies)
         found: list[Fields | None] = []
-        for start in range(0, len(bodies), TOGETHER):
-            some = bodies[start : start + TOGETHER]
-            events = self._together(some)
-            if events is None:
-                found += [self._alone(body) for body in some]
-            else:
-                found += [_with_id(self._row(event)) for event in events]
+        for some in _portions(bodies):
+            found += self._together(some) or [self._alone(body) for body in some]
         return found
 
     def values(self, body: bytes) -> list[Any]:
@@ -68,7 +64,7 @@ class AvroForm:
             for value, convert in zip(found, self._converters, strict=True)
         ]
 
-    def _together(self, bodies: Sequence[bytes]) -> list[Any] | None:
+    def _together(self, bodies: Sequence[bytes]) -> list[Fields | None] | None:
         mark = blake2b(b"".join(bodies), digest_size=_MARK_BYTES).digest()
         array = b"".join((zigzag(len(bodies)), mark.join((*bodies, b"")), b"\0"))
         stream = io.BytesIO(array)
@@ -78,7 +74,7 @@ class AvroForm:
             return None
         if stream.tell() != len(array) or [one["mark"] for one in framed] != [mark] * len(bodies):
             return None
-        return [one["event"] for one in framed]
+        return [_with_id(self._row(one["event"])) for one in framed]
 
     def _alone(self, body: bytes) -> Fields | None:
         try:
@@ -97,6 +93,20 @@ class AvroForm:
             detail = f"not Avro of the schema: the event ends after {stream.tell()} of {len(body)} bytes"
             raise Bad(Reason.MALFORMED, detail)
         return event
+
+
+def _portions(bodies: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """The bodies in order, so many at a time as are read together."""
+    some: list[bytes] = []
+    size = 0
+    for body in bodies:
+        if some and (len(some) == TOGETHER or size + len(body) > TOGETHER_BYTES):
+            yield some
+            some, size = [], 0
+        some.append(body)
+        size += len(body)
+    if some:
+        yield some
 
 
 def _array(root: Node) -> Any:

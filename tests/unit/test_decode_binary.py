@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Sequence
 from typing import Any
 
@@ -195,6 +196,28 @@ def test_a_batch_is_read_the_same_whatever_is_beside_a_message() -> None:
             assert [one.offset for one in decoded.refused] == [2 * place]
             assert reasons(decoded) == ["malformed"]
             assert decoded.batch.values[:, 0].tolist() == [i for i in range(600) if i != place]
+
+
+def test_what_is_in_memory_is_bounded_by_the_bytes_of_a_message() -> None:
+    """Each byte here becomes a dict, and there are thirty such messages in the poll."""
+    item = {"type": "record", "name": "Item", "fields": [{"name": "is", "type": "boolean"}]}
+    fields = [
+        {"name": "stream_id", "type": "string"},
+        {"name": "many", "type": {"type": "array", "items": item}},
+    ]
+    registry: dict[int, Registered | None] = {
+        7: Registered(json.dumps({"type": "record", "name": "E", "fields": fields}))
+    }
+    size = 20_000
+    value = framed(7, b"\x02a" + varint(size) + b"\1" * size + b"\0")
+    source = parse_source("s", {**BODY, "format": AVRO_FRAMED})
+    decoder = decoder_of(source, {"kind": Dictionary()}, max_bytes=size * 2)
+    decoder.learn(registry)
+    tracemalloc.start()
+    assert decoder.decode([Record(i, 0, None, value) for i in range(30)]).events == 30
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 70_000_000
 
 
 # ---- any bytes
