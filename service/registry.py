@@ -35,6 +35,7 @@ MAX_RETRY_S = 10.0
 MAX_ANSWER_BYTES = 4 << 20
 MAX_KEPT = 100_000
 _NO_SCHEMA = 40403
+_CLOSE_S = 1.0
 _ACCEPTED = "application/vnd.schemaregistry.v1+json, application/json"
 
 V = TypeVar("V")
@@ -99,12 +100,12 @@ class Registry:
         self._client: httpx.Client | None = self._connect()
 
     def close(self) -> None:
-        """Ends the thread with its current request."""
+        """Ends the thread with its current request, for which nobody waits long."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
         if self._thread is not None:
-            self._thread.join(2 * self._timeout_s)
+            self._thread.join(_CLOSE_S)
 
     def when_news(self, call: Callable[[], None]) -> None:
         self._news = call

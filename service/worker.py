@@ -415,8 +415,10 @@ class Worker:
             step.moved.add(effects.task)
         for chunk in self._readable(polled.chunks):
             self._apply_events(chunk, step)
-        if self._parked and self._schemas.trouble:
-            self._turn_away_parked(self._schemas.trouble)
+        trouble = self._schemas.trouble
+        self._metrics.held(len(self._parked) if trouble else 0)
+        if trouble:
+            self._turn_away_parked(trouble)
 
     # ---- schemas
 

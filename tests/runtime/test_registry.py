@@ -130,10 +130,11 @@ class World:
 
     def __init__(self, file: Path, registry: Registry) -> None:
         self.log = SqliteLog(str(file))
+        self.metrics = Metrics()
         self.worker = Worker(
             self.log,
             Engine,
-            Metrics(),
+            self.metrics,
             clock=lambda: 1000,
             max_message_bytes=1 << 20,
             max_batch_events=100,
@@ -196,6 +197,7 @@ def test_events_wait_for_their_schemas_and_no_others(there: FakeRegistry, world:
     world.until(lambda: world.worker.held is not None, "the worker says what is wrong")
     assert world.worker.held is not None
     assert "503" in world.worker.held
+    assert b"rangewatch_partitions_held 1.0" in world.metrics.text()
     world.until(lambda: world.position("events.j") == 1, "the other source goes on")
     world.send(event(3), event(4, id=8))
     world.steps(3)
@@ -209,6 +211,7 @@ def test_events_wait_for_their_schemas_and_no_others(there: FakeRegistry, world:
     there.mood = "well"
     world.until(lambda: world.position() == 4, "the events are read")
     assert world.worker.held is None
+    assert b"rangewatch_partitions_held 0.0" in world.metrics.text()
     matches = [record for record in world.records("matches") if record["source"] == "s"]
     assert [record["origin"]["offset"] for record in matches] == [0, 1, 2, 3]
     assert [record["queries"] for record in matches] == [["q"], *[["late", "q"]] * 3]
