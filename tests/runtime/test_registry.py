@@ -17,9 +17,10 @@ from service.log.port import Message, TopicPartition
 from service.log.sqlite import SqliteLog
 from service.metrics import Metrics
 from service.registry import NoRegistry, Registry, SchemasUnavailable
+from service.requests import CommandRequest
 from service.rows import Registered
 from service.settings import Settings, SettingsError, load_settings
-from service.worker import CommandRequest, Delivery, Worker
+from service.worker import Delivery, Worker
 from tests.api.harness import eventually
 from tests.schema_registry import FakeRegistry, basic, schema_registry
 from tests.unit.encoders import AVRO_FRAMED, BODY, SCHEMA, avro, framed
