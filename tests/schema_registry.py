@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,11 +89,19 @@ def _handler(registry: FakeRegistry) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
+class _Quiet(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away, or that a handshake keeps out, is nothing to tell."""
+
+
 @contextmanager
-def schema_registry() -> Iterator[FakeRegistry]:
+def schema_registry(tls: ssl.SSLContext | None = None) -> Iterator[FakeRegistry]:
     registry = FakeRegistry()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(registry))
-    registry.url = f"http://127.0.0.1:{server.server_address[1]}"
+    server = _Quiet(("127.0.0.1", 0), _handler(registry))
+    if tls is not None:
+        # The handshake is made by the thread of the connection, when it first reads.
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    registry.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:

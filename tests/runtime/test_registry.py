@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from service.rows import Registered
 from service.settings import Settings, SettingsError, load_settings
 from service.worker import Delivery, Worker
 from tests.api.harness import eventually
+from tests.certificates import Authority
 from tests.schema_registry import FakeRegistry, basic, schema_registry
 from tests.unit.encoders import AVRO_FRAMED, BODY, SCHEMA, avro, framed
 
@@ -106,6 +108,38 @@ def test_who_this_client_is(there: FakeRegistry, tmp_path: Path) -> None:
     file.write_text("new\n")
     eventually(lambda: 7 in other.look([7]), "the token is read anew")
     other.close()
+
+
+def test_a_registry_behind_tls_that_wants_a_certificate(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    server, client = authority.sign("server"), authority.sign("client", password="the-password")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(server.cert, server.key)
+    context.load_verify_locations(authority.cert)
+    context.verify_mode = ssl.CERT_REQUIRED
+    (tmp_path / "password").write_text("the-password\n")
+    shown: dict[str, Any] = {
+        "schema_registry_cafile": str(authority.cert),
+        "schema_registry_certfile": str(client.cert),
+        "schema_registry_keyfile": str(client.key),
+        "schema_registry_key_password_file": str(tmp_path / "password"),
+    }
+    with schema_registry(context) as there:
+        there.put(7, SCHEMA)
+        good = made(there, **shown)
+        assert good.wait([7], WAIT_S) == {7: Registered(TEXT)}
+        good.close()
+        strangers: list[dict[str, Any]] = [
+            {"schema_registry_cafile": str(authority.cert)},
+            {**shown, "schema_registry_cafile": str(Authority(tmp_path, "stranger").cert)},
+        ]
+        for settings in strangers:
+            stranger = made(there, **settings)
+            with pytest.raises(SchemasUnavailable, match="cannot be asked"):
+                stranger.wait([7], WAIT_S)
+            stranger.close()
+        with pytest.raises(SettingsError, match="schema_registry_certfile"):
+            made(there, **{**shown, "schema_registry_key_password_file": str(authority.cert)})
 
 
 @pytest.mark.parametrize(
