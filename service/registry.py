@@ -92,11 +92,12 @@ class Registry:
         self._known: dict[int, Registered] = {}
         self._unknown_until: dict[int, float] = {}
         self._asked: dict[int, None] = {}
+        #: by id: the number of the last failure, counted over all, and what it was
+        self._troubles: dict[int, tuple[int, str]] = {}
         self._failures = 0
         self._closing = False
         self._news: Callable[[], None] = lambda: None
         self._thread: threading.Thread | None = None
-        self.trouble: str | None = None
         self._client: httpx.Client | None = self._connect()
 
     def close(self) -> None:
@@ -110,6 +111,11 @@ class Registry:
     def when_news(self, call: Callable[[], None]) -> None:
         self._news = call
 
+    @property
+    def trouble(self) -> str | None:
+        with self._changed:
+            return self._trouble()
+
     def look(self, ids: Iterable[int]) -> dict[int, Registered | None]:
         with self._changed:
             return self._look(ids)
@@ -121,11 +127,19 @@ class Registry:
             found = self._look(wanted)
             deadline = time.monotonic() + timeout_s
             while len(found) < len(wanted):
+                for number, text in (self._troubles.get(id, (0, "")) for id in wanted):
+                    if number > failures:
+                        raise SchemasUnavailable(text)
                 left_s = deadline - time.monotonic()
-                if left_s <= 0 or self._failures > failures or not self._changed.wait(left_s):
-                    raise SchemasUnavailable(self.trouble or f"{self._url} takes longer than {timeout_s:g} s")
+                if left_s <= 0 or not self._changed.wait(left_s):
+                    raise SchemasUnavailable(
+                        self._trouble() or f"{self._url} takes longer than {timeout_s:g} s"
+                    )
                 found = self._look(wanted)
             return found
+
+    def _trouble(self) -> str | None:
+        return max(self._troubles.values())[1] if self._troubles else None
 
     def _look(self, ids: Iterable[int]) -> dict[int, Registered | None]:
         now = time.monotonic()
@@ -152,17 +166,17 @@ class Registry:
             try:
                 schema = self._fetch(id)
             except SchemasUnavailable as away:
-                self._fail(str(away), pause_s)
+                self._fail(id, str(away), pause_s)
                 pause_s = min(2 * pause_s, MAX_RETRY_S)
                 continue
             pause_s = RETRY_S
             with self._changed:
                 self._asked.pop(id, None)
+                self._troubles.pop(id, None)
                 if schema is None:
                     _keep(self._unknown_until, id, time.monotonic() + UNKNOWN_S)
                 else:
                     _keep(self._known, id, schema)
-                self.trouble = None
                 self._changed.notify_all()
             self._news()
         if self._client is not None:
@@ -173,11 +187,12 @@ class Registry:
             self._changed.wait_for(lambda: self._asked or self._closing)
             return None if self._closing else next(iter(self._asked))
 
-    def _fail(self, trouble: str, pause_s: float) -> None:
+    def _fail(self, id: int, trouble: str, pause_s: float) -> None:
         logger.warning("%s; events that need schemas wait", trouble)
         with self._changed:
-            self.trouble = trouble
             self._failures += 1
+            self._troubles[id] = self._failures, trouble
+            self._asked[id] = self._asked.pop(id, None)  # the others are not to wait for this one
             self._changed.notify_all()
         self._news()
         if self._client is not None:

@@ -24,6 +24,7 @@ class FakeRegistry:
     def __init__(self) -> None:
         self.schemas: dict[int, dict[str, Any]] = {}
         self.mood: str | int = "well"
+        self.failing: set[int] = set()
         self.asked: list[str] = []
         self.authorizations: list[str | None] = []
         self.wanted_authorization: str | None = None
@@ -44,7 +45,10 @@ class FakeRegistry:
             return 200, b"\xff\xfe{"
         if self.mood == "no schema":
             return 200, b'{"schema": 7}'
-        schema = self.schemas.get(int(path.rsplit("/", 1)[1]))
+        id = int(path.rsplit("/", 1)[1])
+        if id in self.failing:
+            return 500, b"{}"
+        schema = self.schemas.get(id)
         if schema is None:
             return 404, b'{"error_code": 40403, "message": "Schema not found"}'
         return 200, json.dumps(schema).encode()

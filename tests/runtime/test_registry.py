@@ -83,6 +83,19 @@ def test_a_registry_in_trouble_is_asked_again(
     assert registry.trouble is None
 
 
+def test_a_schema_that_always_fails_holds_up_no_other(there: FakeRegistry, registry: Registry) -> None:
+    there.put(8, SCHEMA)
+    there.failing.add(7)
+    with pytest.raises(SchemasUnavailable, match="/7"):
+        registry.wait([7], WAIT_S)
+    assert registry.wait([8], WAIT_S) == {8: Registered(TEXT)}
+    assert "/7" in (registry.trouble or "")
+    there.put(7, SCHEMA)
+    there.failing.clear()
+    eventually(lambda: registry.look([7]), "it is there as well")
+    assert registry.trouble is None
+
+
 def test_a_registry_that_is_not_there(there: FakeRegistry) -> None:
     gone = Registry(Settings(schema_registry_url="http://127.0.0.1:1", schema_registry_timeout_s=0.5))
     with pytest.raises(SchemasUnavailable, match="cannot be asked"):
@@ -232,6 +245,7 @@ def test_events_wait_for_their_schemas_and_no_others(there: FakeRegistry, world:
     world.until(lambda: world.worker.held is not None, "the worker says what is wrong")
     assert world.worker.held is not None
     assert "503" in world.worker.held
+    world.steps(1)
     assert b"rangewatch_partitions_held 1.0" in world.metrics.text()
     world.until(lambda: world.position("events.j") == 1, "the other source goes on")
     world.send(event(3), event(4, id=8))
