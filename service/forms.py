@@ -50,10 +50,9 @@ class _End(NamedTuple):
     sign: float
     above: bool
 
-    def of(self, literals: Sequence[Any]) -> float:
-        place, sign, above = self
-        number: float = sign * literals[place] + 0.0
-        return math.nextafter(number, math.inf) + 0.0 if above else number
+
+def _above(number: float) -> float:
+    return math.nextafter(number, math.inf) + 0.0
 
 
 class _Range(NamedTuple):
@@ -76,7 +75,7 @@ class Form(NamedTuple):
     disjuncts: tuple[tuple[tuple[str, _Range | _Choice], ...], ...]
     most_boxes: int
 
-    def region(self, literals: Sequence[Literal], source: Source, limit: int) -> Region | None:
+    def region(self, literals: Sequence[Any], source: Source, limit: int) -> Region | None:
         """The region with these literals; None where one is out of place, or a bound is empty. O(bounds)."""
         if self.most_boxes > limit:
             return None
@@ -88,8 +87,15 @@ class Form(NamedTuple):
                 kind = types.get(name)
                 if isinstance(bound, _Range):
                     low, high = bound
-                    lo = LOWEST if low is None else low.of(literals)
-                    hi = math.inf if high is None else high.of(literals)
+                    lo, hi = LOWEST, math.inf
+                    if low is not None:  # written out: this is done for every bound of a million queries
+                        place, sign, above = low
+                        lo = sign * literals[place] + 0.0
+                        lo = _above(lo) if above else lo
+                    if high is not None:
+                        place, sign, above = high
+                        hi = sign * literals[place] + 0.0
+                        hi = _above(hi) if above else hi
                     if kind is not AttributeType.NUMBER or not lo < hi:
                         return None
                     conjunct[name] = Interval(lo, hi)

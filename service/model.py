@@ -160,7 +160,9 @@ class Region:
             raise ValueError("a region has at least one conjunct")
         if len(self.conjuncts) == 1:
             (conjunct,) = self.conjuncts
-            object.__setattr__(self, "conjuncts", ({name: conjunct[name] for name in sorted(conjunct)},))
+            names = sorted(conjunct)
+            if names != list(conjunct):
+                object.__setattr__(self, "conjuncts", ({name: conjunct[name] for name in names},))
             return
         distinct = {_order(conjunct): conjunct for conjunct in self.conjuncts}
         canonical = tuple(dict(sorted(distinct[key].items())) for key in sorted(distinct))
