@@ -13,6 +13,7 @@ import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import msgspec
@@ -39,7 +40,7 @@ from service.engine.streams import StreamTable
 from service.index.protocol import Points, Rows, Slots
 from service.log.port import Message, Output
 from service.log.topics import AGGREGATES, BORDERS, DEAD_LETTER, MATCHES
-from service.model import DEFAULT_TENANT
+from service.tenants import DEFAULT_TENANT, split
 
 _to_json = msgspec.json.Encoder().encode
 
@@ -63,8 +64,20 @@ def _quoted(stream_id: str) -> str:
     return json_text(stream_id)
 
 
+class _Owner(msgspec.Struct):
+    tenant: str | None = None
+
+
+_owner = msgspec.json.Decoder(_Owner).decode
+
+
+def owner(value: bytes | None) -> str | None:
+    """The tenant that a record of an output topic belongs to; None of a dead letter. O(bytes)."""
+    return None if value is None else _owner(value).tenant
+
+
 class Encoder:
-    """Writes the records of one source."""
+    """Writes the records of one source. A record belongs to one tenant."""
 
     def __init__(self, queries: QuerySet, *, max_ids: int, max_bytes: int) -> None:
         """``max_ids``: the most ids in a match record; ``max_bytes``: the largest event that is taken."""
@@ -72,7 +85,11 @@ class Encoder:
         self._max_ids = max_ids
         self._max_bytes = max_bytes
         self._source = queries.source.name
-        self._head = f'{{"v":1,"tenant":"{DEFAULT_TENANT}","source":{json_text(self._source)},"stream_id":'
+        self._heads = {DEFAULT_TENANT: _head(DEFAULT_TENANT, self._source)}
+
+    def _head_of(self, tenant: str) -> str:
+        """What the records of a tenant begin with, up to the stream id."""
+        return self._heads.get(tenant) or self._heads.setdefault(tenant, _head(tenant, self._source))
 
     def events(self, effects: EventEffects, originals: Mapping[tuple[int, int], bytes | None]) -> Written:
         """The records of one batch in log order; of one event: dead letter, matches, borders.
@@ -116,10 +133,11 @@ class Encoder:
         batch = effects.batch
         starts = np.flatnonzero(np.concatenate([[True], rows[1:] != rows[:-1]]))
         hit_rows = rows[starts]
-        selects = bool(self._queries.selects[slots].any())
+        groups = self._groups(slots)
         due: list[int] = []
         outputs: list[Output] = []
-        names, head, ids, begin = self._queries.ids(slots), self._head, batch.stream_ids, 0
+        names, ids, begin = self._queries.ids(slots), batch.stream_ids, 0
+        default = self._head_of(DEFAULT_TENANT)
         for row, end, ts, late, offset, item in zip(
             hit_rows.tolist(),
             [*starts[1:].tolist(), len(rows)],
@@ -130,26 +148,36 @@ class Encoder:
             strict=True,
         ):
             stream_id = ids[row]
-            first = f'{head}{_quoted(stream_id)},"ts":{ts},"queries":["'
+            first = f'{_quoted(stream_id)},"ts":{ts},"queries":["'
             last = f'{origin}{offset},"row":{item}}}}}'
             mark = ',"late":true' if late else ""
-            grouped = self._by_projection(slots[begin:end], names[begin:end]) if selects else None
-            for projection, named in grouped or (((), names[begin:end]),):
+            parts = _parted(groups[begin:end], names[begin:end]) if groups else None
+            for (_, projection, head), named in parts or (((0, (), default), names[begin:end]),):
                 attrs = self._attrs(projection, effects.points[row]) if projection else "{}"
                 for chunk, text in self._chunks(named):
-                    value = f'{first}{text}"]{chunk}{mark},"attrs":{attrs},{last}'
+                    value = f'{head}{first}{text}"]{chunk}{mark},"attrs":{attrs},{last}'
                     due.append(row)
                     outputs.append(Output(MATCHES, stream_id.encode(), value.encode()))
             begin = end
         return np.array(due, dtype=np.int32), outputs
 
-    def _by_projection(self, slots: Slots, names: list[str]) -> list[tuple[tuple[str, ...], list[str]]]:
-        """Ids by what their queries select: those that select the same share a record."""
-        projections = self._queries.projections
-        grouped: dict[tuple[str, ...], list[str]] = {}
-        for slot, name in zip(slots.tolist(), names, strict=True):
-            grouped.setdefault(projections[slot], []).append(name)
-        return sorted(grouped.items())
+    def _groups(self, slots: Slots) -> list[_Group] | None:
+        """By hit, with which others of its event it shares a record: those of its tenant that select the
+        same. None where all do."""
+        queries = self._queries
+        if not queries.is_shared:
+            if not queries.selects[slots].any():
+                return None
+            head = self._head_of(DEFAULT_TENANT)
+            return [(0, queries.projections[slot], head) for slot in slots.tolist()]
+        heads = [self._head_of(tenant) for tenant in queries.tenants]
+        numbers = queries.tenant_at[slots]
+        return [
+            (rank, queries.projections[slot], heads[number])
+            for rank, slot, number in zip(
+                queries.tenant_ranks[numbers].tolist(), slots.tolist(), numbers.tolist(), strict=True
+            )
+        ]
 
     def _chunks(self, ids: list[str]) -> Iterable[tuple[str, str]]:
         """Parts of at most ``max_ids`` ids, sorted, each with the fields that tell it from its siblings."""
@@ -201,13 +229,12 @@ class Encoder:
     def _paid(self, paid: Paid, table: StreamTable) -> list[Output]:
         """Many records that differ in stream, number and attributes only: the rest is written once."""
         kinds = (2 * paid.places + paid.sides).tolist()
-        around = {kind: _around(paid.changes[kind // 2], kind % 2) for kind in set(kinds)}
-        head = self._head.encode()
+        around = {kind: self._around(paid.changes[kind // 2], kind % 2) for kind in set(kinds)}
         outputs = []
         for i, (row, seq, kind) in enumerate(
             zip(paid.streams.tolist(), paid.seq.tolist(), kinds, strict=True)
         ):
-            select, before, after = around[kind]
+            head, select, before, after = around[kind]
             attrs = _selected_of(paid, i, select) if select else b"{}"
             name = table.names[row]
             value = b'%b%b,"seq":%d%b%b%b' % (head, _to_json(name), seq, before, attrs, after)
@@ -218,13 +245,14 @@ class Encoder:
         """What is told of queries as a whole in one partition. A key for each query and partition, so that
         the last record of a key says how things stand."""
         outputs = []
-        for query, ts, content in records:
+        for key, ts, content in records:
+            tenant, query = split(key)
             of = {name: numbers._asdict() for name, numbers in content.of.items()}
             value = (
-                f'{{"v":1,"tenant":"{DEFAULT_TENANT}","source":{json_text(self._source)},"query":"{query}",'
+                f'{{"v":1,"tenant":"{tenant}","source":{json_text(self._source)},"query":"{query}",'
                 f'"partition":{task.partition},"ts":{ts},"count":{content.members},"of":{json_text(of)}}}'
             )
-            outputs.append(Output(AGGREGATES, f"{query}/{task.partition}".encode(), value.encode()))
+            outputs.append(Output(AGGREGATES, f"{key}/{task.partition}".encode(), value.encode()))
         return outputs
 
     def _borders(
@@ -235,14 +263,15 @@ class Encoder:
         points: Points,
         tails: Sequence[str],
     ) -> list[Output]:
-        names, head, slots = self._queries.ids(records.slots), self._head, records.slots
+        names, slots = self._queries.ids(records.slots), records.slots
         selects = bool(self._queries.selects[slots].any())
         starts = records.starts.tolist()
         enters = _first_of(ENTER, records)
         crosses = _first_of(CROSS, records)
         outputs = []
-        for i, (seq, ts, stream_id, reason, begin, enter, cross, end, tail) in enumerate(
+        for i, (head, seq, ts, stream_id, reason, begin, enter, cross, end, tail) in enumerate(
             zip(
+                self._heads_of(records),
                 records.seq.tolist(),
                 records.ts.tolist(),
                 stream_ids,
@@ -264,6 +293,24 @@ class Encoder:
             outputs.append(Output(BORDERS, stream_id.encode(), value.encode()))
         return outputs
 
+    def _heads_of(self, records: BorderRecords) -> Iterable[str]:
+        """What each record begins with."""
+        if records.tenants is None:
+            return repeat(self._head_of(DEFAULT_TENANT), len(records.seq))
+        tenants = self._queries.tenants
+        return [self._head_of(tenants[number]) for number in records.tenants.tolist()]
+
+    def _around(self, change: Change, side: int) -> tuple[bytes, tuple[str, ...], bytes, bytes]:
+        """What the records of one change have in common: the text before the stream id; what is selected; the
+        text between number and attributes, and that after these."""
+        tenant, id = split(change.query)
+        mine = f'["{id}"]'
+        leave, enter = ("[]", mine) if side == ENTER else (mine, "[]")
+        before = f',"ts":{change.ts},"reason":"{change.reason}","leave":{leave},"enter":{enter},"cross":[],"attrs":'
+        after = f",{_origin(Cause(change.command, change.reason))}"
+        select = tuple(sorted(set(change.select)))
+        return self._head_of(tenant).encode(), select, before.encode(), after.encode()
+
     def _selected(self, slots: Slots) -> list[str]:
         """What any of these queries selects, sorted."""
         projections = self._queries.projections
@@ -274,16 +321,20 @@ class Encoder:
         return json_text({name: present[name] for name in selected if name in present})
 
 
-def _around(change: Change, side: int) -> tuple[tuple[str, ...], bytes, bytes]:
-    """What the records of one change have in common: what is selected; the text between number and
-    attributes, and that after these."""
-    mine = f'["{change.query}"]'
-    leave, enter = ("[]", mine) if side == ENTER else (mine, "[]")
-    before = (
-        f',"ts":{change.ts},"reason":"{change.reason}","leave":{leave},"enter":{enter},"cross":[],"attrs":'
-    )
-    after = f",{_origin(Cause(change.command, change.reason))}"
-    return tuple(sorted(set(change.select))), before.encode(), after.encode()
+def _head(tenant: str, source: str) -> str:
+    return f'{{"v":1,"tenant":"{tenant}","source":{json_text(source)},"stream_id":'
+
+
+_Group = tuple[int, tuple[str, ...], str]
+"""Hits that share a record: rank of the tenant, what is selected, and what the record begins with."""
+
+
+def _parted(groups: Sequence[_Group], names: Sequence[str]) -> list[tuple[_Group, list[str]]]:
+    """The ids of one event by group, in order."""
+    parts: dict[_Group, list[str]] = {}
+    for group, name in zip(groups, names, strict=True):
+        parts.setdefault(group, []).append(name)
+    return sorted(parts.items())
 
 
 def _selected_of(paid: Paid, i: int, select: Iterable[str]) -> bytes:

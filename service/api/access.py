@@ -32,9 +32,9 @@ from service.api.problems import ProblemError, documented
 from service.keys import KeyRefused, KeyRing, Principal, Role
 from service.log.topics import DEAD_LETTER
 from service.metrics import Metrics
-from service.model import DEFAULT_TENANT
 from service.rates import Rates
 from service.settings import Settings
+from service.tenants import DEFAULT_TENANT
 
 _METRICS = ("GET", "/metrics")
 

@@ -39,7 +39,14 @@ from service.settings import Settings
 
 #: Settings that change what is written: a scenario may set them, and the environment has no say.
 SETTINGS = (
-    *("max_ids_per_record", "max_streams", "max_queries", "max_disjuncts", "max_message_bytes"),
+    *(
+        "max_ids_per_record",
+        "max_streams",
+        "max_queries",
+        "max_queries_tenant",
+        "max_disjuncts",
+        "max_message_bytes",
+    ),
     *("max_batch_events", "portion_records", "index"),
 )
 #: The source of a file that names none.
