@@ -194,9 +194,8 @@ class Metrics:
         matches: Mapping[str, int],
         match_seconds: float,
     ) -> None:
-        """Counts one batch of a source. ``refused`` is by reason, ``matches`` by tenant; the rest of ``events``
-        was processed.
-        ``match_seconds`` is the time spent in the engine."""
+        """Counts one batch of a source. ``refused`` is by reason, ``matches`` by tenant; the rest of
+        ``events`` was processed. ``match_seconds`` is the time spent in the engine."""
         with self._lock:
             self._events.labels(source).inc(events)
             self._processed.labels(source).inc(events - sum(refused.values()))

@@ -254,9 +254,10 @@ class Aggregates(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A registered query. ``id`` is its key (``tenants``), ``public_id`` what its tenant calls it. ``where`` is
-    kept as it was given (text or JSON); ``region`` is its meaning; so are ``keep`` and ``keep_region``. ``dwell`` (the body's ``for``) and ``cooldown`` are ms, 0 for none;
-    ``expires_at`` is wall time in ms since 1970.
+    """A registered query. ``id`` is its key (``tenants``), ``public_id`` what its tenant calls it. ``where``
+    is kept as it was given (text or JSON); ``region`` is its meaning; so are ``keep`` and ``keep_region``.
+    ``dwell`` (the body's ``for``) and ``cooldown`` are ms, 0 for none; ``expires_at`` is wall time in ms
+    since 1970.
     """
 
     id: str

@@ -14,6 +14,10 @@ Not for: who may ask (``keys``), or what is shared by all tenants: sources, stre
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import TypeVar
+
+Thing = TypeVar("Thing")
 
 DEFAULT_TENANT = "default"
 
@@ -43,6 +47,14 @@ def tenant_of(key: str) -> str:
 def id_of(key: str) -> str:
     """What a key's own tenant calls it."""
     return split(key)[1]
+
+
+def own(tenant: str, by_key: Mapping[str, Thing]) -> dict[str, Thing]:
+    """What of some things by key is a tenant's, by id. O(n)."""
+    if tenant == DEFAULT_TENANT:
+        return {key: thing for key, thing in by_key.items() if _SLASH not in key}
+    prefix = key_of(tenant, "")
+    return {key.removeprefix(prefix): thing for key, thing in by_key.items() if key.startswith(prefix)}
 
 
 def is_tenant(name: str) -> bool:

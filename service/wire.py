@@ -306,7 +306,8 @@ class Encoder:
         tenant, id = split(change.query)
         mine = f'["{id}"]'
         leave, enter = ("[]", mine) if side == ENTER else (mine, "[]")
-        before = f',"ts":{change.ts},"reason":"{change.reason}","leave":{leave},"enter":{enter},"cross":[],"attrs":'
+        said = f'"ts":{change.ts},"reason":"{change.reason}"'
+        before = f',{said},"leave":{leave},"enter":{enter},"cross":[],"attrs":'
         after = f",{_origin(Cause(change.command, change.reason))}"
         select = tuple(sorted(set(change.select)))
         return self._head_of(tenant).encode(), select, before.encode(), after.encode()

@@ -7,7 +7,7 @@ older is gone.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,6 +16,7 @@ from service.api.bodies import json_answer
 from service.api.context import LiveService
 from service.api.problems import documented
 from service.api.shapes import HistoryPage, answer
+from service.tenants import DEFAULT_TENANT, split
 
 router = APIRouter(prefix="/v1", tags=["history"])
 
@@ -68,7 +69,8 @@ class Asked(BaseModel):
     },
 )
 async def get_history(asked: Annotated[Asked, Query()], service: LiveService) -> Response:
-    """Looks at `limit` commands from `after` on and shows those asked for. The end is reached when `next` is
+    """Looks at `limit` commands from `after` on and shows those asked for: of the queries and collections of
+    the key's tenant, and of sources, which all share. The end is reached when `next` is
     no more than the command of your last change. `by` is the name of the client's key; where there
     are no keys, what it said of itself in the header `X-Actor`."""
     service.check_limit(asked.limit)
@@ -77,7 +79,12 @@ async def get_history(asked: Annotated[Asked, Query()], service: LiveService) ->
     before: dict[tuple[str, str], dict[str, Any]] = {}
     shown = []
     for command, body in found:
-        entry = _entry(command, body, before)
+        subject = _subject(body)
+        if not _is_told(subject, service.tenant):
+            continue
+        entry = _entry(command, subject, body, before)
+        if service.tenant != DEFAULT_TENANT and subject.kind == "source":
+            entry["by"] = None  # the name of another tenant's key
         if not wanted or any(entry[about] == name for about, name in wanted.items()):
             shown.append(entry)
     return json_answer({"entries": shown, "next": following})
@@ -92,12 +99,41 @@ _ABOUT = {
 }
 
 
-def _entry(command: int, body: Any, before: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
+def _op(body: dict[str, Any]) -> str:
+    op = body.get("op")
+    return op if isinstance(op, str) else ""
+
+
+class _Subject(NamedTuple):
+    """What a command is about, and whose that is; None of sources. ``inner``: the field of the new body."""
+
+    kind: str
+    tenant: str | None
+    name: Any
+    inner: str | None
+
+
+def _subject(body: Any) -> _Subject:
+    body = body if isinstance(body, dict) else {}
+    kind, named, inner = _ABOUT.get(_op(body), ("query", "id", None))
+    name = body.get(named)
+    if kind == "source":
+        return _Subject(kind, None, name, inner)
+    tenant, id = split(name) if isinstance(name, str) else (DEFAULT_TENANT, name)
+    return _Subject(kind, tenant, id, inner)
+
+
+def _is_told(subject: _Subject, tenant: str) -> bool:
+    return subject.tenant in (None, tenant)
+
+
+def _entry(
+    command: int, subject: _Subject, body: Any, before: dict[tuple[str, str], dict[str, Any]]
+) -> dict[str, Any]:
     """One command as people read it. ``before`` has the last body of each thing on the page, moved on."""
     body = body if isinstance(body, dict) else {}
-    op = body.get("op")
-    kind, named, inner = _ABOUT.get(op, ("query", "id", None))
-    name = body.get(named)
+    op = _op(body)
+    kind, _, name, inner = subject
     new = body.get(inner) if inner else None
     if op == "collection" and not body.get("deleted"):
         new = {field: body.get(field) for field in ("source", "kind", "members")}
@@ -119,7 +155,7 @@ def _entry(command: int, body: Any, before: dict[tuple[str, str], dict[str, Any]
     }
 
 
-def _what(op: Any, body: dict[str, Any], old: dict[str, Any] | None, changed: list[str] | None) -> str:
+def _what(op: str, body: dict[str, Any], old: dict[str, Any] | None, changed: list[str] | None) -> str:
     """``written`` is a body whose predecessor is not on the page: it may be the first or not."""
     if op == "delete":
         return str(body.get("reason", "deleted"))

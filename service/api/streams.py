@@ -41,7 +41,7 @@ async def get_stream(id: str, of: Annotated[OfSource, Query()], service: LiveSer
 
     def look(engine: engines.Engine) -> engines.StreamView | None:
         queries_of(engine, of.source)
-        return engine.stream(of.source, id)
+        return engine.stream(of.source, id, service.tenant)
 
     stream = await service.ask(look)
     if stream is None:

@@ -6,7 +6,8 @@ and the log holds no more of them than of others. Of the collection itself it ho
 newest by its key: source, kind of the file and number of members. A reader that does not know such entries
 passes them over.
 
-Here a collection's ``name`` is its key (``tenants``), as ids are; tags and texts have what its tenant calls it.
+Here a collection's ``name`` is its key (``tenants``), as ids are; tags and texts have what its tenant calls
+it.
 
 A collection is replaced by its difference (``planned``): what is equal gets no command at all. The plan is
 made from a snapshot, away from the thread that owns the engine; each of its commands says what it was made

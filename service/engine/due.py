@@ -64,8 +64,8 @@ def apply_in_time(
     shortest = min(queries.rules.shortest_wait, queries.source.stream_ttl or NEVER)
     if queries.rules.shortest_wait != NEVER:  # no wait may begin and a silence end in one part
         shortest = min(shortest, queries.source.stale_after or NEVER)
-    # What is remembered of a stream ends with it, and so do its numbers with other tenants: nothing of its next
-    # life may lie in the same part.
+    # What is remembered of a stream ends with it, and so do its numbers with other tenants: nothing of its
+    # next life may lie in the same part.
     cuts = queries.rules.store or queries.is_shared
     lives = (np.flatnonzero(batch.removal) + 1).tolist() if cuts else []
     lives.append(len(clock))

@@ -4,8 +4,8 @@ Idea: nearly all records are of the default tenant, whose numbers are a column o
 Those of others are few: a dictionary by row (``others``). Where a source has queries of no other tenant,
 nothing here is asked whose a record is: ``tenants`` of such records is None.
 
-Where there are several tenants, the pairs that a row of a batch changes are parted by tenant, and each part is
-split into records on its own: so what a tenant is told does not depend on who else is told something.
+Where there are several tenants, the pairs that a row of a batch changes are parted by tenant, and each part
+is split into records on its own: so what a tenant is told does not depend on who else is told something.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from service.tenants import tenant_of
 def next_numbers(
     table: StreamTable, queries: QuerySet, streams: Rows, tenants: Rows | None
 ) -> NDArray[np.int64]:
-    """Numbers for one more record of each stream, in the order given, ``int64[n]``. ``tenants int32[n]``: whose
-    each is; None: all of the default tenant."""
+    """Numbers for one more record of each stream, in the order given, ``int64[n]``. ``tenants int32[n]``:
+    whose each is; None: all of the default tenant."""
     if tenants is None:
         return _next_of_default(table, streams)
     seq = np.empty(len(streams), dtype=np.int64)
@@ -48,20 +48,14 @@ def _next_of_default(table: StreamTable, streams: Rows) -> NDArray[np.int64]:
     return seq
 
 
-def forget_numbers(table: StreamTable, rows: Rows) -> None:
-    """The lives of these streams end: they count from 1 again."""
-    table.seq[rows] = 0
-    for row in rows.tolist() if table.others else ():
-        table.others.pop(row, None)
-
-
 def tenants_of_slots(queries: QuerySet, slots: Slots) -> Rows | None:
     """The numbers of the tenants of some queries; None where there is only one."""
     return queries.tenant_at[slots] if queries.is_shared else None
 
 
 def tenants_of_ids(queries: QuerySet, ids: Iterable[str]) -> Rows | None:
-    """The same of queries by id, whether they are still there or not. The tenants are known to ``queries``."""
+    """The same of queries by id, whether they are still there or not. The tenants are known to
+    ``queries``."""
     if not queries.is_shared:
         return None
     return np.array([queries.tenant_number(tenant_of(id)) for id in ids], dtype=np.int32)
@@ -70,8 +64,8 @@ def tenants_of_ids(queries: QuerySet, ids: Iterable[str]) -> Rows | None:
 def number_borders(
     table: StreamTable, queries: QuerySet, walked: Walked, changed: ChangedPairs, ts: Times, max_ids: int
 ) -> BorderRecords:
-    """Pairs that changed, all of them told, as numbered records in order of the rows and tenants; ``ts`` is by
-    row. A row that removes a stream is the last of that stream. O(p log p)."""
+    """Pairs that changed, all of them told, as numbered records in order of the rows and tenants; ``ts`` is
+    by row. A row that removes a stream is the last of that stream. O(p log p)."""
     width = len(queries.tenants)
     ranks = queries.tenant_ranks[queries.tenant_at[changed.slots]]
     order = np.lexsort((changed.slots, changed.sides, ranks, changed.pairs))
@@ -90,7 +84,7 @@ def number_borders(
     causes, tenants = np.repeat(rows, records), np.repeat(tenants, records)
     streams = walked.rows[causes]
     seq = next_numbers(table, queries, streams, tenants)
-    forget_numbers(table, walked.rows[walked.verdict == kernels.REMOVES])
+    table.seq[walked.rows[walked.verdict == kernels.REMOVES]] = 0
     return BorderRecords(
         causes=causes,
         streams=streams,

@@ -13,7 +13,8 @@ their ``keep`` regions, if those have shapes, in ``shaped_keeping``, each togeth
 rounds when it says that one shape lies in another, and ``crossings`` counts on that to the last bit.
 
 Queries of all tenants lie together: what a tenant is told is parted where records are made. Tenants are known
-by numbers, 0 for the default one, which every source has; until another has come, nobody asks (``is_shared``).
+by numbers, 0 for the default one, which every source has; until another has come, nobody asks
+(``is_shared``).
 """
 
 from __future__ import annotations

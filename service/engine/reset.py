@@ -1,8 +1,8 @@
 """A partition begins anew: its streams are known, and what they were members of is not.
 
 Each living stream gets a ``reset`` record, the first of a new life, for every tenant of the source: whoever
-folds the log lets go of all that the stream was in. Then it enters what it is in now, as if every query had just been registered, and that is
-the reason given: waits begin, ``initial: ignore`` ignores.
+folds the log lets go of all that the stream was in. Then it enters what it is in now, as if every query had
+just been registered, and that is the reason given: waits begin, ``initial: ignore`` ignores.
 
 Invariant: nothing that was remembered of pairs is used; points, times and ``ts`` of the streams are.
 """
@@ -16,7 +16,7 @@ import numpy as np
 from service.engine.catalog import QueryChange
 from service.engine.changes import apply_changes
 from service.engine.effects import ENTER, NO_RECORDS, BorderRecords, Cause, CommandEffects, Task
-from service.engine.numbers import forget_numbers, next_numbers, tenants_of_slots
+from service.engine.numbers import next_numbers, tenants_of_slots
 from service.engine.owed import Entries
 from service.engine.queryset import QuerySet
 from service.engine.streams import StreamTable, occurrences
@@ -41,7 +41,8 @@ def begin_anew(
     for query in registered:
         queries.tenant_number(query.tenant)
     living = table.living()
-    forget_numbers(table, living)
+    table.seq[living] = 0
+    table.others.clear()
     table.touch(living)
     effects = [_resets(task, table, queries, Cause(command, "reset"), living, now_ms)]
     changes = [QueryChange(command, query.id, None, query, "registered") for query in registered]

@@ -61,7 +61,8 @@ class Block(msgspec.Struct, array_like=True):
     told: bytes = b""
     """Only while something is owed (``owed``), since version 3."""
     others: dict[int, dict[str, int]] = {}
-    """By row, the numbers of its last records as other tenants than the default one count, since version 4."""
+    """By row, the numbers of its last records as other tenants than the default one count, since version
+    4."""
 
 
 class Heard(msgspec.Struct, array_like=True):

@@ -146,7 +146,6 @@ class StreamTable:
         self.known[row] = False
         self.last_ts[row] = NO_TIME
         self.seq[row] = 0
-        self.others.pop(row, None)
         self.seen[row] = NO_TIME
         self.point[row] = np.nan
         self.carried[row] = MISSING

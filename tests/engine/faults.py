@@ -17,6 +17,7 @@ from service.engine import (
     events,
     kernels,
     memory,
+    numbers,
     payments,
     state,
     streams,
@@ -77,7 +78,7 @@ TIME = (
     ),
     Fault(
         "a batch is not cut where a stream begins anew", due, "apply_in_time",
-        "if queries.rules.store else []", "if queries.rules.store and False else []",
+        "cuts = queries.rules.store or queries.is_shared", "cuts = queries.is_shared",
         "cuts", 5,
     ),
     Fault(
@@ -423,4 +424,84 @@ AGGREGATES = (
         "aggregates", 0,
     ),
 )  # fmt: skip
-FAULTS = TIME + PAIRS + RECORDS + AGGREGATES
+TENANTS = (
+    Fault(
+        "a batch is not cut where a stream of several tenants begins anew",
+        due,
+        "apply_in_time",
+        "cuts = queries.rules.store or queries.is_shared",
+        "cuts = queries.rules.store",
+        "cuts", 162,
+    ),
+    Fault(
+        "numbers of another tenant outlive a stream",
+        streams.StreamTable,
+        "give_up",
+        "self.others.pop(row, None)",
+        "pass",
+        "cuts", 4,
+    ),
+    Fault(
+        "numbers of another tenant are not in the state",
+        state,
+        "_block",
+        "{row: table.others[row] for row in rows.tolist() if row in table.others}",
+        "{}",
+        "line",
+        0,
+    ),
+    Fault(
+        "a stream that is gone has numbers in the state once more",
+        state,
+        "_place",
+        "table.others.pop(row, None)",
+        "pass",
+        "plane", 11,
+    ),
+    Fault(
+        "two tenants share a record",
+        numbers,
+        "number_borders",
+        "ranks = queries.tenant_ranks[queries.tenant_at[changed.slots]]",
+        "ranks = 0 * queries.tenant_at[changed.slots]",
+        "line",
+        0,
+    ),
+    Fault(
+        "where a record ends depends on other tenants",
+        numbers,
+        "number_borders",
+        "records = -(-counts // max_ids) + begins",
+        "records = -(-np.array([counts[rows == row].sum() for row in rows], np.int64) // max_ids) + begins",
+        "line",
+        0,
+    ),
+    Fault(
+        "several records of a tenant at once have one number",
+        numbers,
+        "next_numbers",
+        "numbers[tenant] = seq[place] = numbers.get(tenant, 0) + 1",
+        "seq[place] = numbers.get(tenant, 0) + 1; numbers[tenant] = len(set(seq[~own]))",
+        "line",
+        0,
+    ),
+    Fault(
+        "waits of two tenants end in the order of their names",
+        due,
+        "_end_waits",
+        "ends[i].row, ranks[i],",
+        "ends[i].row, 0,",
+        "line", 121,
+    ),
+    Fault(
+        "what a tenant is owed is numbered with the default one",
+        payments,
+        "pay",
+        "tenants = tenants[places] if tenants is not None else None",
+        "tenants = None",
+        "line",
+        0,
+    ),
+)
+
+FAULTS = TIME + PAIRS + RECORDS + AGGREGATES + TENANTS

@@ -4,7 +4,9 @@ they say is compared. Pages and deltas of the state are so small that all that c
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from service.engine.commands import Command, DeleteQuery, PatchQuery, PutQuery
@@ -12,6 +14,7 @@ from service.engine.engine import EngineLimits
 from service.engine.state import StateLog
 from service.language import Limits, parse_query, parse_source, patch_body, query_body
 from service.model import Initial, Kind, Query, Refusal
+from service.tenants import DEFAULT_TENANT, key_of, split, tenant_of
 from tests.cases.driver import Mode
 from tests.cases.engine_driver import EngineDriver
 from tests.engine.histories import STREAMS, History, Operation
@@ -25,7 +28,7 @@ BOTH = {Kind.ENTER, Kind.LEAVE}
 
 def play(history: History) -> World:
     """Plays a history and checks it after every operation, or at its end where batches are to be long."""
-    world = World(history.names, history.mode, history.max_ids, history.portion)
+    world = World(history.names, history.mode, history.max_ids, history.portion, history.keys)
     for operation in history.operations:
         world.do(*operation)
         if history.mode != "batch":
@@ -38,9 +41,18 @@ def play(history: History) -> World:
 class World:
     """``mode``: every operation is processed at once ("one"), only where it must be ("batch"), or with a
     restart after each ("restart"). ``portion``: so many records of a command are written with it, and so
-    many more by each operation ``tell``; without, all at once."""
+    many more by each operation ``tell``; without, all at once. ``keys``: of queries that are not known by
+    their id alone, since they are another tenant's."""
 
-    def __init__(self, names: Sequence[str], mode: Mode, max_ids: int, portion: int | None = None) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        mode: Mode,
+        max_ids: int,
+        portion: int | None = None,
+        keys: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._keys = keys
         self._types = {name: "category" if name == "k" else "number" for name in names}
         limits = EngineLimits(ids=max_ids)
         limits = limits._replace(portion=portion) if portion else limits
@@ -60,7 +72,7 @@ class World:
         self._checked = (0, 0)
         self._told_all = True
         self._fold: dict[str, set[str]] = {}
-        self._seq: dict[str, int] = {}
+        self._seq: dict[tuple[str, str], int] = {}
         self._balanced: set[str] = set()
         #: by command: the queries that ask for both kinds before it and after it
         self._balanced_by: dict[Any, tuple[set[str], set[str]]] = {}
@@ -140,25 +152,33 @@ class World:
     def _command(self, operation: str, argument: Any) -> Command:
         match operation:
             case "put":
-                return PutQuery(argument["id"], {**self._absolute(argument), "source": "s"})
+                tenant, id = split(self._key(argument["id"]))
+                body = {**self._absolute(argument), "id": id, "source": "s"}
+                return PutQuery(id, body, tenant=tenant)
             case "patch":
                 id, changes = argument
-                return PatchQuery(id, self._absolute(changes))
+                return PatchQuery(self._key(id), self._absolute(changes))
             case _:
-                return DeleteQuery(argument)
+                return DeleteQuery(self._key(argument))
+
+    def _key(self, id: str) -> str:
+        return self._keys.get(id, id)
 
     def _put(
         self, command: PutQuery | PatchQuery, status: int, reason: str | None, offset: int | None
     ) -> None:
         if isinstance(command, PutQuery):
-            whole = command.body
+            whole, tenant = command.body, command.tenant
         elif command.id in self.reference.queries:
             whole = patch_body(query_body(self.reference.queries[command.id]), command.changes)
+            tenant = tenant_of(command.id)
         else:
             assert status == 404
             return
         try:
-            query: Query = parse_query(whole, self._sources, id=None, now_ms=BEGIN, limits=Limits())
+            query: Query = parse_query(
+                whole, self._sources, id=None, now_ms=BEGIN, limits=Limits(), tenant=tenant
+            )
         except Refusal as refusal:
             assert (status, reason) == (422, refusal.reason)
             return
@@ -179,10 +199,12 @@ class World:
             self._balanced_by["command", offset] = before, self._ask_for_both()
 
     def _do_quarantine(self, id: str) -> None:
-        if id in self.reference.queries:
-            body = {"op": "query", "id": id, "query": {"id": id, "source": "s", "where": "nowhere > 1"}}
-            self.reference.delete(("command", self.driver.entry(body)), id, "quarantined")
-            self._quarantined.add(id)
+        key = self._key(id)
+        if key in self.reference.queries:
+            query = {"id": split(key)[1], "source": "s", "where": "nowhere > 1"}
+            body = {"op": "query", "id": key, "query": query}
+            self.reference.delete(("command", self.driver.entry(body)), key, "quarantined")
+            self._quarantined.add(key)
 
     def _do_source(self, policies: dict[str, Any]) -> None:
         policies = dict(policies)
@@ -216,12 +238,14 @@ class World:
         owed = self.check_records()
         reference, engine = self.reference, self.driver.engine
         for stream_id in STREAMS:
-            view = engine.stream("s", stream_id)
             stream, members = reference.streams.get(stream_id), reference.members(stream_id)
-            assert (view and (view.last, view.ts, view.seq)) == (
-                stream and (stream.last, stream.ts, stream.seq - owed[stream_id])
-            )
-            assert (view.inside if view else []) == sorted(members)
+            for tenant in self._tenants():
+                view = engine.stream("s", stream_id, tenant)
+                assert (view and (view.last, view.ts, view.seq)) == (
+                    stream and (stream.last, stream.ts, stream.seq[tenant] - owed[stream_id, tenant])
+                )
+                own = sorted(id for key in members for of, id in [split(key)] if of == tenant)
+                assert (view.inside if view else []) == own
             if self._folds:
                 both = self._ask_for_both()
                 assert self._fold.get(stream_id, set()) & both == members & both
@@ -234,25 +258,30 @@ class World:
                 holds = [s for s, stream in reference.streams.items() if stream.last in query.region]
                 assert inside == (sorted(holds) if query.enabled else [])
 
+    def _tenants(self) -> set[str]:
+        return {DEFAULT_TENANT, *map(tenant_of, self._keys.values())}
+
     def _ignored(self, id: str) -> bool:
         return any(stream.pair(id).ignored for stream in self.reference.streams.values())
 
-    def check_records(self) -> dict[str, int]:
+    def check_records(self) -> Counter[tuple[str, str]]:
         """What has been written since the last call; of the streams that one command moves, in any order.
-        Returns how many records each stream is owed."""
+        Returns how many records each stream is owed, by tenant."""
         matches, borders = self._checked
         assert self._matches[matches:] == self.reference.matches[matches:]
         self._checked = len(self._matches), len(self._borders)
         if not any(table.owed for table in self.driver.engine.tables.values()) and self._told_all:
             written, wanted = self._borders[borders:], self.reference.borders[borders:]
             assert self._by_stream(written) == self._by_stream(wanted)
-            return dict.fromkeys(STREAMS, 0)
+            return Counter()
         written_of, caused_of = self._by_stream(self._borders), self._by_stream(self.reference.borders)
         for name in STREAMS:
             assert written_of[name] == caused_of[name][: len(written_of[name])]
-        owed = {name: len(caused_of[name]) - len(written_of[name]) for name in STREAMS}
-        assert sum(owed.values()) == sum(table.owed.records for table in self.driver.engine.tables.values())
-        self._told_all = not any(owed.values())
+        owed = Counter(
+            (name, border.tenant) for name in STREAMS for border in caused_of[name][len(written_of[name]) :]
+        )
+        assert owed.total() == sum(table.owed.records for table in self.driver.engine.tables.values())
+        self._told_all = not owed
         return owed
 
     @staticmethod
@@ -272,23 +301,28 @@ class World:
     def _take_match(self, label: Any, record: dict[str, Any]) -> None:
         """Queries that select other attributes have a record of their own; to the oracle, which knows of
         chunks only, they are one."""
-        matched = record["queries"]
-        if self._matches and self._matches[-1][0] == label and "chunk" not in record:
+        matched = _keys_of(record, "queries")
+        before = self._matches[-1] if self._matches else None
+        is_part = before and before[0] == label and tenant_of(before[2][0]) == record["tenant"]
+        if is_part and "chunk" not in record:
             matched = sorted(self._matches.pop()[2] + matched)
         self._matches.append((label, record["stream_id"], matched, record.get("late", False)))
 
     def _take(self, record: dict[str, Any]) -> None:
         """Folds one border record as a consumer would, who knows nothing but the records."""
-        names = ("stream_id", "seq", "ts", "reason", "leave", "enter", "cross")
-        border = Border(_label(record), *(record[name] for name in names))
+        said = (record[name] for name in ("tenant", "stream_id", "seq", "ts", "reason"))
+        border = Border(
+            _label(record), *said, *(_keys_of(record, name) for name in ("leave", "enter", "cross"))
+        )
         self._borders.append(border)
         if not self._folds:
             return
         before, after = self._balanced_by.get(border.label, (self._balanced, self._balanced))
         # Of a query that asks for one of the two kinds there is nothing to fold.
         inside = self._fold.get(border.stream, set()) & before
-        assert border.seq == self._seq.get(border.stream, 0) + 1 or (border.seq == 1 and not inside)
-        self._seq[border.stream] = border.seq
+        own, counted = {id for id in inside if tenant_of(id) == border.tenant}, (border.stream, border.tenant)
+        assert border.seq == self._seq.get(counted, 0) + 1 or (border.seq == 1 and not own)
+        self._seq[counted] = border.seq
         assert border.leave or border.enter or border.cross
         assert before & set(border.leave) <= inside
         inside -= set(border.leave)
@@ -297,6 +331,11 @@ class World:
 
     def _ask_for_both(self) -> set[str]:
         return {id for id, query in self.reference.queries.items() if query.on >= BOTH}
+
+
+def _keys_of(record: dict[str, Any], field: str) -> list[str]:
+    """The keys of the queries that a record names."""
+    return [key_of(record["tenant"], id) for id in record[field]]
 
 
 def _label(record: dict[str, Any]) -> Any:
