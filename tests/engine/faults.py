@@ -431,7 +431,8 @@ TENANTS = (
         "apply_in_time",
         "cuts = queries.rules.store or queries.is_shared",
         "cuts = queries.rules.store",
-        "cuts", 162,
+        "cuts",
+        162,
     ),
     Fault(
         "numbers of another tenant outlive a stream",
@@ -439,7 +440,8 @@ TENANTS = (
         "give_up",
         "self.others.pop(row, None)",
         "pass",
-        "cuts", 4,
+        "cuts",
+        4,
     ),
     Fault(
         "numbers of another tenant are not in the state",
@@ -456,7 +458,8 @@ TENANTS = (
         "_place",
         "table.others.pop(row, None)",
         "pass",
-        "plane", 11,
+        "plane",
+        11,
     ),
     Fault(
         "two tenants share a record",
@@ -491,7 +494,8 @@ TENANTS = (
         "_end_waits",
         "ends[i].row, ranks[i],",
         "ends[i].row, 0,",
-        "line", 121,
+        "line",
+        121,
     ),
     Fault(
         "what a tenant is owed is numbered with the default one",
