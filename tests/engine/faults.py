@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from service.engine import (
     changes,
+    collections,
     crossings,
     delta,
     due,
@@ -23,6 +24,7 @@ from service.engine import (
     streams,
 )
 from service.engine.aggregates import PartitionAggregates
+from service.engine.collections import Collections
 from tests.engine.planting import Fault
 
 TIME = (
@@ -508,4 +510,43 @@ TENANTS = (
     ),
 )
 
-FAULTS = TIME + PAIRS + RECORDS + AGGREGATES + TENANTS
+COLLECTIONS = (
+    Fault(
+        "a member that the file has no more stays",
+        collections,
+        "planned",
+        "commands[:0] = _deletions(name, snapshot, seen)",
+        "pass",
+        "collections",
+        0,
+    ),
+    Fault(
+        "a query that has left its collection is replaced with it",
+        collections,
+        "_query",
+        "if id in snapshot.others and id not in snapshot.members:",
+        "if False:",
+        "collections",
+        0,
+    ),
+    Fault(
+        "a query that has lost the tag of its collection is still in it",
+        Collections,
+        "follow",
+        "if name is None:",
+        "if False:",
+        "collections",
+        0,
+    ),
+    Fault(
+        "what is equal in another field counts as unchanged",
+        collections,
+        "_put",
+        "query_body(before) == body:",
+        'query_body(before)["where"] == body["where"]:',
+        "collections",
+        0,
+    ),
+)
+
+FAULTS = TIME + PAIRS + RECORDS + AGGREGATES + TENANTS + COLLECTIONS

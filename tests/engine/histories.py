@@ -119,6 +119,28 @@ def shared(rng: Random, names: tuple[str, ...], modes: Sequence[Mode]) -> Histor
     return drawn._replace(keys=rng.choice(_SHARED))
 
 
+COLLECTION = "c"
+
+
+def collected(rng: Random, names: tuple[str, ...], modes: Sequence[Mode]) -> History:
+    """A history of which two queries can be members of a collection, in one of two tenants; now and then the
+    collection is put as a whole or deleted."""
+    drawn = history(rng, names, modes)
+    name = rng.choice((COLLECTION, f"acme/{COLLECTION}"))
+    bodies = [argument for operation, argument in drawn.operations if operation == "put"]
+    operations: list[Operation] = []
+    for one in drawn.operations:
+        operations.append(one)
+        if rng.random() < 0.2:
+            chosen = {
+                body["id"]: body for body in rng.sample(bodies, min(len(bodies), rng.choice((0, 1, 3, 3))))
+            }
+            operations.append(("collection", [chosen[id] for id in IDS[:2] if id in chosen]))
+        elif rng.random() < 0.03:
+            operations.append(("collection", None))
+    return drawn._replace(operations=operations, keys={id: f"{name}:{id}" for id in IDS[:2]})
+
+
 class _Author:
     """Draws operations of one history, events by far the most; ``uncut``: none that ends a batch."""
 

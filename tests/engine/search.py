@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from service.tenants import DEFAULT_TENANT, id_of, tenant_of
 from tests.engine import recount
-from tests.engine.histories import IDS, History, Operation, history, portioned, shared
+from tests.engine.histories import IDS, History, Operation, collected, history, portioned, shared
 from tests.engine.world import World, play
 
 LINE, PLANE = ("x",), ("x", "y", "k")
@@ -99,6 +99,9 @@ GAMES = {
         lambda rng: portioned(rng, rng.choice((LINE, PLANE)), ("one", "batch", "restart")), portions, 150
     ),
     "tenants": Game(lambda rng: shared(rng, PLANE, ("one", "batch", "restart")), apart, 40),
+    "collections": Game(
+        lambda rng: collected(rng, rng.choice((LINE, PLANE)), ("one", "batch", "restart")), cut, 60
+    ),
     "aggregates": Game(recount.draw, recount.play, 80),
 }
 

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from service.engine.commands import Command, DeleteQuery, PatchQuery, PutQuery
+from service.engine.collections import Member, Plan, planned, removed
+from service.engine.commands import ChangeMember, Command, DeleteQuery, PatchQuery, PutQuery
 from service.engine.engine import EngineLimits
 from service.engine.state import StateLog
 from service.language import Limits, parse_query, parse_source, patch_body, query_body
-from service.model import Initial, Kind, Query, Refusal
+from service.model import Initial, Kind, Query, Reason, Refusal
 from service.tenants import DEFAULT_TENANT, key_of, split, tenant_of
 from tests.cases.driver import Mode
 from tests.cases.engine_driver import EngineDriver
@@ -149,6 +150,70 @@ class World:
             elif isinstance(command, PutQuery | PatchQuery):
                 self._put(command, *answer)
 
+    def _do_collection(self, bodies: list[dict[str, Any]] | None) -> None:
+        """Puts the collection that the keys name, or deletes it (None); the oracle puts and deletes what
+        differs, one member after the other."""
+        name = self._key("p").rpartition(":")[0]
+        snapshot = self.driver.engine.catalog.snapshot(name)
+        if bodies is None:
+            if snapshot.collection is not None:
+                self._carry_out(removed(name, snapshot))
+            return
+        members = [
+            Member(str(place), body["id"], {k: v for k, v in self._absolute(body).items() if k != "id"})
+            for place, body in enumerate(bodies)
+        ]
+        plan = planned(name, "s", "geojson", members, snapshot, now_ms=BEGIN, limits=Limits())
+        alien = {body["id"] for body in bodies if self._is_alien(self._key(body["id"]), name)}
+        if isinstance(plan, list):
+            refused = {failure.id for failure in plan}
+            assert refused >= alien
+            for failure in plan:
+                assert failure.id in alien or failure.refusal.reason is not Reason.EXISTS
+            return
+        assert not alien
+        listed = {self._key(body["id"]) for body in bodies}
+        self._carry_out(plan)
+        there = self.driver.engine.catalog.collections.members.get(name, set())
+        assert there <= listed and self._members(name) == there - self._quarantined
+        tenant, tag = split(name)
+        for member in members:
+            body = {**member.body, "source": "s", "tags": {"collection": tag}}
+            try:
+                wanted = parse_query(
+                    body, self._sources, id=f"{tag}:{member.id}", now_ms=BEGIN, limits=Limits(), tenant=tenant
+                )
+            except Refusal as refusal:
+                assert refusal.reason is Reason.PAST
+                assert f"{name}:{member.id}" not in there
+            else:
+                assert query_body(self.reference.queries[wanted.id]) == query_body(wanted)
+
+    def _is_alien(self, key: str, name: str) -> bool:
+        return key in self.reference.queries and key not in self._members(name)
+
+    def _members(self, name: str) -> set[str]:
+        """The registered queries that belong to a collection by their ids and tags."""
+        tag = split(name)[1]
+        return {
+            key
+            for key, query in self.reference.queries.items()
+            if key.startswith(f"{name}:") and query.tags.get("collection") == tag
+        }
+
+    def _carry_out(self, plan: Plan) -> None:
+        answers = self.driver.commands(plan.commands)
+        for command, (status, reason, offset) in zip(plan.commands, answers, strict=True):
+            assert status == 200, reason
+            if not isinstance(command, ChangeMember):
+                continue
+            query = command.prepared.subject
+            if command.prepared.done == "deleted":
+                self._delete(command.id, status, reason, offset)
+            else:
+                assert isinstance(query, Query) and offset is not None
+                self._register(query, offset)
+
     def _command(self, operation: str, argument: Any) -> Command:
         match operation:
             case "put":
@@ -184,10 +249,13 @@ class World:
             return
         assert status == 200, reason
         if offset is not None:
-            self._quarantined.discard(query.id)
-            before = self._ask_for_both()
-            self.reference.put(("command", offset), query)
-            self._balanced_by["command", offset] = before, self._ask_for_both()
+            self._register(query, offset)
+
+    def _register(self, query: Query, offset: int) -> None:
+        self._quarantined.discard(query.id)
+        before = self._ask_for_both()
+        self.reference.put(("command", offset), query)
+        self._balanced_by["command", offset] = before, self._ask_for_both()
 
     def _delete(self, id: str, status: int, reason: str | None, offset: int | None) -> None:
         known = id in self.reference.queries
