@@ -220,9 +220,9 @@ class Metrics:
         """Counts records of aggregates, whatever caused them."""
         self._aggregates.labels(source).inc(records)
 
-    def command(self, kind: str, result: str) -> None:
-        """Counts one request: ``kind`` as ``PutQuery``, shown as ``put_query``; ``result`` as ``refused``."""
-        self._commands.labels(_CAPITAL.sub(r"_\1", kind).lower(), result).inc()
+    def commands(self, kind: str, result: str, count: int) -> None:
+        """Counts requests: ``kind`` as ``PutQuery``, shown as ``put_query``; ``result`` as ``refused``."""
+        self._commands.labels(_CAPITAL.sub(r"_\1", kind).lower(), result).inc(count)
 
     def request_refused(self, reason: str) -> None:
         """Counts one request that was not let in: ``unauthenticated``, ``forbidden`` or ``quota``."""

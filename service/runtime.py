@@ -26,8 +26,9 @@ from service.live import Hub
 from service.log.port import Log, LogFenced, LogUnavailable, Message, Output, Record
 from service.metrics import Metrics
 from service.model import Reason, Refusal
+from service.requests import CommandRequest
 from service.settings import Settings
-from service.worker import CommandRequest, Delivery, Listener, Worker
+from service.worker import Delivery, Listener, Worker
 
 logger = logging.getLogger("rangewatch")
 
@@ -145,7 +146,7 @@ class Runtime:
     def command(
         self, commands: Sequence[Command], *, atomic: bool, by: str | None = None
     ) -> Future[list[Outcome | Refusal | None]]:
-        """Judges and applies commands; done when the changes hold. See ``worker.CommandRequest``."""
+        """Judges and applies commands; done when the changes hold. See ``requests.CommandRequest``."""
         future: Future[list[Outcome | Refusal | None]] = Future()
         self._put(
             CommandRequest(

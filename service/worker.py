@@ -18,21 +18,20 @@ Not for: threads, futures, HTTP (``runtime``); deciding anything about queries o
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from service import wire
 from service.decode import Decoder
-from service.engine.catalog import Catalog
-from service.engine.commands import Command, Outcome, Prepared, Registered
+from service.engine.commands import Command
 from service.engine.effects import CommandEffects, Effects, EventEffects, Paid, Task, with_refused
 from service.engine.engine import Engine, Held
 from service.engine.fingerprint import text as shown
@@ -56,8 +55,9 @@ from service.log.port import (
     TopicPartition,
 )
 from service.metrics import Metrics
-from service.model import Query, Reason, Refusal, Source
+from service.model import Source
 from service.rebuilds import Rebuilds
+from service.requests import CommandRequest, Requests
 from service.wire import Encoder, Written
 
 logger = logging.getLogger("rangewatch")
@@ -72,23 +72,6 @@ _GONE = {
 
 #: How many entries of the command log are applied at a time when it is replayed.
 REPLAY_ENTRIES = 10_000
-
-
-@dataclass(slots=True)
-class CommandRequest:
-    """Commands to judge and write. ``results`` is full when the last of them holds; then ``done`` is called.
-
-    ``by`` is who asks, for the history. ``atomic``: one refusal refuses all; ``results`` then has the
-    refusals at their places and None elsewhere.
-    """
-
-    commands: Sequence[Command]
-    atomic: bool
-    done: Callable[[CommandRequest], None]
-    failed: Callable[[BaseException], None]
-    by: str | None = None
-    results: list[Outcome | Refusal | None] = field(default_factory=list)
-    open: int = 0
 
 
 @dataclass(slots=True)
@@ -127,12 +110,6 @@ class _Codec:
     source: Source
     decoder: Decoder
     encoder: Encoder
-
-
-class _OpenCommand(NamedTuple):
-    request: CommandRequest
-    place: int
-    prepared: Prepared
 
 
 class Listener(Protocol):
@@ -181,8 +158,7 @@ class Worker:
         self._held: dict[Task, tuple[Held, Position]] = {}
         self._codecs: dict[str, _Codec] = {}
         self._next_command = 0
-        self._requests: deque[CommandRequest] = deque()
-        self._open_commands: dict[int, _OpenCommand] = {}
+        self._requests = Requests(self._log, self._metrics)
         self._deliveries: dict[Task, dict[int, Delivery]] = {}
 
     # ---- starting
@@ -206,18 +182,17 @@ class Worker:
 
     def turn_away(self, error: BaseException) -> None:
         """Tells everybody who waits that they need not. What is in the log is still processed, unheard of."""
-        waiting: list[CommandRequest | Delivery] = [*self._requests]
-        waiting += [opened.request for opened in self._open_commands.values()]
+        waiting: list[CommandRequest | Delivery] = [*self._requests.all]
         waiting += [delivery for by_offset in self._deliveries.values() for delivery in by_offset.values()]
         waiting += self._step.answered if self._step else []
         for request in {id(request): request for request in waiting}.values():
             request.failed(error)
-        self._requests.clear()
+        self._requests.forget_waiting()
 
     def abandon(self, error: BaseException) -> None:
         """Tells everybody who still waits that nothing will come."""
         self.turn_away(error)
-        self._open_commands.clear()
+        self._requests.forget()
         self._deliveries.clear()
         self._step = None
 
@@ -245,6 +220,14 @@ class Worker:
             self._topics = topics
 
     # ---- partitions
+
+    def _drop_sourceless(self) -> None:
+        """Partitions whose source has come to be another one, of another topic."""
+        topics = self.engine.source_of_topic
+        self._waiting = {task for task in self._waiting if task.topic in topics}
+        for task in [task for task in self.positions if task.topic not in topics]:
+            del self.positions[task]
+            self._metrics.forget_partition(*task)
 
     def _assign(self, assignment: Assignment) -> None:
         for partition in assignment.lost:
@@ -382,9 +365,8 @@ class Worker:
         for request in requests:
             self._accept(request)
         if self._step is None:
-            self._expire()
-            self._judge_requests()
-            wait_s = 0.0 if self.engine.owes else timeout_s
+            self._judge()
+            wait_s = 0.0 if self.engine.owes or self._requests.in_work else timeout_s
             polled = self._log.poll(timeout_s=wait_s, max_records=self._max_batch_events)
             self._step = _Step()
             try:
@@ -414,7 +396,7 @@ class Worker:
 
     def _accept(self, request: CommandRequest | Delivery) -> None:
         if isinstance(request, CommandRequest):
-            self._requests.append(request)
+            self._requests.add(request)
             return
         try:
             request.positions = self._log.append_events(request.topic, request.messages)
@@ -427,13 +409,18 @@ class Worker:
         if not request.open:
             request.done(request)
 
-    def _expire(self) -> None:
-        """Asks for the deletion of queries whose time has come, before anything that clients ask for; and for
-        what late askers of that have hidden to be written once more."""
-        catalog = self.engine.catalog
-        wanted: list[Command] = [*catalog.expired(self._clock()), *catalog.restated()]
-        if wanted and self._caught_up():
-            self._judge(CommandRequest(wanted, False, lambda _: None, lambda _: None))
+    def _judge(self) -> None:
+        """Judges what is asked for, once the catalog has seen all commands there are. Before what clients ask
+        for comes the deletion of queries whose time has come; and what late askers of that have hidden, to be
+        written once more."""
+        if not self._caught_up():
+            return
+        catalog, now = self.engine.catalog, self._clock()
+        if not self._requests.in_work:
+            wanted: list[Command] = [*catalog.expired(now), *catalog.restated()]
+            if wanted:
+                self._requests.add_first(CommandRequest(wanted, False, lambda _: None, lambda _: None))
+        self._requests.judge(self.engine, now, self._caught_up, self._active_from)
 
     def _tick(self, step: _Step) -> None:
         """Takes in what time alone has caused, in every partition of which nothing waits to be read: while
@@ -460,58 +447,6 @@ class Worker:
             step.outputs += codec.encoder.aggregates(effects.task, effects.aggregates)
             step.count.append(partial(self._metrics.aggregates, codec.source.name, len(effects.aggregates)))
 
-    def _judge_requests(self) -> None:
-        """Writes the commands that wait, once the catalog has seen all there are."""
-        while self._requests and self._caught_up():
-            self._judge(self._requests.popleft())
-
-    def _judge(self, request: CommandRequest) -> None:
-        now = self._clock()
-        draft = self.engine.draft(now)
-        prepared: list[Prepared | Refusal] = []
-        for command in request.commands:
-            try:
-                prepared.append(draft.prepare(command))
-            except Refusal as refusal:
-                prepared.append(refusal)
-        refused = [one if isinstance(one, Refusal) else None for one in prepared]
-        request.results = list(refused)
-        for command, bad in zip(request.commands, refused, strict=True):
-            self._metrics.command(type(command).__name__, "refused" if bad else "accepted")
-        if request.atomic and any(refused):
-            request.done(request)
-            return
-        writing = [
-            (place, one) for place, one in enumerate(prepared) if isinstance(one, Prepared) and one.entry
-        ]
-        messages = [
-            wire.command_message(one.entry, at_ms=now, by=request.by) for _, one in writing if one.entry
-        ]
-        try:
-            offsets = self._log.append_commands(messages) if messages else []
-        except LogError as error:
-            request.failed(error)
-            return
-        for offset, (place, one) in zip(offsets, writing, strict=True):
-            self._open_commands[offset] = _OpenCommand(request, place, one)
-        request.open = len(offsets)
-        for place, other in enumerate(prepared):
-            if isinstance(other, Prepared) and other.entry is None:
-                request.results[place] = self._unchanged(other)
-        if not request.open:
-            request.done(request)
-
-    def _unchanged(self, prepared: Prepared) -> Outcome:
-        catalog = self.engine.catalog
-        subject = prepared.subject
-        assert subject is not None
-        if isinstance(subject, Source):
-            version = catalog.source_versions.get(subject.name, -1)
-            return Outcome("unchanged", subject, version, self._active_from().get(subject.name, {}))
-        registered = catalog.queries.get(subject.id) or Registered(subject, -1)
-        active_from = self._active_from().get(subject.source, {})
-        return Outcome("unchanged", registered, registered.version, active_from)
-
     def _active_from(self) -> dict[str, dict[tuple[str, int], int]]:
         """By source, the next event of each of its partitions."""
         found: dict[str, dict[tuple[str, int], int]] = {}
@@ -524,23 +459,15 @@ class Worker:
         if not records:
             return
         entries = [(record.offset, wire.command_body(record.value)) for record in records]
-        opened = {
-            offset: self._open_commands[offset] for offset, _ in entries if offset in self._open_commands
-        }
-        judged = {offset: one.prepared for offset, one in opened.items()}
+        offsets = [offset for offset, _ in entries]
+        judged = self._requests.judged(offsets)
         for effects in self.engine.command(entries, self._clock(), judged):
             self._take_caused(effects, step)
-        step.moved |= self.engine.tables.keys()
+        self._drop_sourceless()
+        step.moved = set(self.engine.tables)
         self._subscribe()
         self._count_queries()
-        active_from = self._active_from()
-        for offset, (request, place, prepared) in opened.items():
-            outdated = _outdated(prepared, self.engine.catalog)
-            request.results[place] = outdated or _outcome(prepared, offset, active_from)
-            del self._open_commands[offset]
-            request.open -= 1
-            if not request.open:
-                step.answered.append(request)
+        step.answered += self._requests.applied(offsets, self.engine.catalog, self._active_from())
 
     def _apply_events(self, chunk: Chunk, step: _Step) -> None:
         task = Task(*chunk.partition)
@@ -689,26 +616,6 @@ class Worker:
         partitions = [TopicPartition(*task) for task in self.positions]
         for partition, end in self._log.end_offsets(partitions).items():
             self._metrics.lag(partition.topic, partition.partition, end - self.positions[Task(*partition)])
-
-
-def _outdated(prepared: Prepared, catalog: Catalog) -> Refusal | None:
-    """What to say where another worker has changed the source since a query was judged, and it is quarantined
-    in consequence."""
-    subject = prepared.subject
-    if not isinstance(subject, Query) or prepared.done == "deleted" or subject.id not in catalog.quarantined:
-        return None
-    return Refusal(Reason.CHANGED, "source", f"source {subject.source!r} has changed meanwhile; repeat")
-
-
-def _outcome(
-    prepared: Prepared, offset: int, active_from: Mapping[str, Mapping[tuple[str, int], int]]
-) -> Outcome:
-    subject = prepared.subject
-    if isinstance(subject, Query):
-        found = active_from.get(subject.source, {})
-        return Outcome(prepared.done, Registered(subject, offset), offset, found)
-    found = active_from.get(subject.name, {}) if subject else {}
-    return Outcome(prepared.done, subject, offset, found)
 
 
 def _batched(entries: Iterator[tuple[int, Any]], size: int) -> Iterator[list[tuple[int, Any]]]:
