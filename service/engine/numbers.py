@@ -10,14 +10,14 @@ is split into records on its own: so what a tenant is told does not depend on wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from service.engine import kernels
 from service.engine.crossings import ChangedPairs, Walked
-from service.engine.effects import CROSS, ENTER, LEAVE, BorderRecords, Sides
+from service.engine.effects import CROSS, ENTER, LEAVE, BorderRecords, Change, Sides
 from service.engine.queryset import QuerySet
 from service.engine.rules import Times
 from service.engine.streams import StreamTable, occurrences
@@ -53,12 +53,14 @@ def tenants_of_slots(queries: QuerySet, slots: Slots) -> Rows | None:
     return queries.tenant_at[slots] if queries.is_shared else None
 
 
-def tenants_of_ids(queries: QuerySet, ids: Iterable[str]) -> Rows | None:
-    """The same of queries by id, whether they are still there or not. The tenants are known to
-    ``queries``."""
+def tenants_of_changes(queries: QuerySet, changes: Sequence[Change], places: Rows) -> Rows | None:
+    """The same of some of these changes, whether their queries are still there or not. Their tenants are
+    known to ``queries``. O(places log places)."""
     if not queries.is_shared:
         return None
-    return np.array([queries.tenant_number(tenant_of(id)) for id in ids], dtype=np.int32)
+    named, where = np.unique(places, return_inverse=True)
+    tenants = [queries.tenant_number(tenant_of(changes[place].query)) for place in named.tolist()]
+    return np.array(tenants, dtype=np.int32)[where]
 
 
 def number_borders(

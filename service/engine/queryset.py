@@ -169,8 +169,10 @@ class QuerySet:
 
     def ids_of(self, tenant: str, slots: Iterable[int]) -> list[str]:
         """What a tenant calls those of some queries that are its own, sorted."""
-        number = self._tenant_numbers.get(tenant, -1)
-        return sorted(self.public_names[slot] for slot in slots if self.tenant_at[slot] == number)
+        names, number = self.public_names, self._tenant_numbers.get(tenant, -1)
+        if not self.is_shared:
+            return sorted(names[slot] for slot in slots) if number == 0 else []
+        return sorted(names[slot] for slot in slots if self.tenant_at[slot] == number)
 
     @property
     def is_shared(self) -> bool:
