@@ -104,7 +104,8 @@ async def send_events(
     sending: Annotated[Sending, Query()], request: Request, service: LiveService
 ) -> Response:
     """One event, a JSON array of events, or one of either a line. What is no event goes to the dead letters;
-    with `wait=true` the answer counts these and has them among the outputs."""
+    with `wait=true` the answer counts these and has them among the outputs, with the records of the key's
+    tenant."""
     values = await _values(request, service)
     source = await service.source(sending.source)
     partitions = await asyncio.to_thread(service.runtime.partitions, source.name)
