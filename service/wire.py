@@ -131,13 +131,13 @@ class Encoder:
         if not len(rows):
             return rows, []
         queries = self._queries
-        if not queries.is_shared:
+        if not queries.tenants.are_several:
             return self._matches_of(DEFAULT_TENANT, rows, slots, effects, origin)
-        tenants = queries.tenant_at[slots]
-        order = np.argsort(queries.tenant_ranks[tenants], kind="stable")
+        tenants = queries.tenants.at[slots]
+        order = np.argsort(queries.tenants.ranks[tenants], kind="stable")
         begins = np.flatnonzero(np.diff(tenants[order], prepend=-1))
         parts = [
-            self._matches_of(queries.tenants[tenants[own[0]]], rows[own], slots[own], effects, origin)
+            self._matches_of(queries.tenants.names[tenants[own[0]]], rows[own], slots[own], effects, origin)
             for own in np.split(order, begins[1:])
         ]
         due = np.concatenate([rows for rows, _ in parts])
@@ -305,7 +305,7 @@ class Encoder:
         """What each record begins with."""
         if records.tenants is None:
             return repeat(self._head_of(DEFAULT_TENANT), len(records.seq))
-        tenants = self._queries.tenants
+        tenants = self._queries.tenants.names
         return [self._head_of(tenants[number]) for number in records.tenants.tolist()]
 
     def _around(self, change: Change, side: int) -> tuple[bytes, tuple[str, ...], bytes, bytes]:

@@ -490,7 +490,7 @@ class Worker:
             self._take_told(effects, step)
             late += effects.older
             carried += effects.carried
-            matches.update(queries.count_by_tenant(effects.matches.slots))
+            matches.update(queries.tenants.shares(effects.matches.slots))
             refused.update(one.reason for one in effects.refused)
             if self._deliveries.get(task):
                 self._deliver(self._deliveries[task], written, effects)
@@ -589,7 +589,7 @@ class Worker:
     def _count_queries(self) -> None:
         self._metrics.query_set(self.engine.catalog.offset, self.engine.catalog.fingerprint)
         for name, queries in self.engine.sets.items():
-            for tenant, (active, disabled) in queries.census.items():
+            for tenant, (active, disabled) in queries.tenants.census.items():
                 self._metrics.queries(name, tenant, active=active, disabled=disabled)
 
     def _count_borders(
@@ -597,7 +597,8 @@ class Worker:
     ) -> None:
         name = queries.source.name
         step.count += [
-            partial(self._metrics.borders, name, queries.tenants[number], some) for number, some in sides
+            partial(self._metrics.borders, name, queries.tenants.names[number], some)
+            for number, some in sides
         ]
 
     def _count_streams(self, task: Task) -> None:

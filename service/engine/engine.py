@@ -138,7 +138,7 @@ class Engine:
         table = log.load(_apart(records, kinds), queries)
         table.owed.load(kinds[owed.KEY], table.told)
         for id in table.owed.queries:
-            queries.tenant_number(tenant_of(id))
+            queries.tenants.number(tenant_of(id))
         known = heard(kinds[HEARD])
         asking = [
             (slot, query, table.members_at(member_rows(table, queries, query)))

@@ -78,7 +78,7 @@ TIME = (
     ),
     Fault(
         "a batch is not cut where a stream begins anew", due, "apply_in_time",
-        "cuts = queries.rules.store or queries.is_shared", "cuts = queries.is_shared",
+        "cuts = queries.rules.store or queries.tenants.are_several", "cuts = queries.tenants.are_several",
         "cuts", 5,
     ),
     Fault(
@@ -428,7 +428,7 @@ AGGREGATES = (
 TENANTS = (
     Fault(
         "a batch is not cut where a stream of several tenants begins anew", due, "apply_in_time",
-        "cuts = queries.rules.store or queries.is_shared", "cuts = queries.rules.store",
+        "cuts = queries.rules.store or queries.tenants.are_several", "cuts = queries.rules.store",
         "cuts", 162,
     ),
     Fault(
@@ -448,8 +448,8 @@ TENANTS = (
     ),
     Fault(
         "two tenants share a record", numbers, "number_borders",
-        "ranks = queries.tenant_ranks[queries.tenant_at[changed.slots]]",
-        "ranks = 0 * queries.tenant_at[changed.slots]",
+        "ranks = queries.tenants.ranks_of(changed.slots)",
+        "ranks = 0 * queries.tenants.ranks_of(changed.slots)",
         "line", 0,
     ),
     Fault(
