@@ -131,6 +131,11 @@ class Metrics:
             registry=registry,
         )
         self._log_away = Gauge("rangewatch_log_away", "1 while the log does not answer.", registry=registry)
+        self._held = Gauge(
+            "rangewatch_partitions_held",
+            "Partitions whose input waits for a schema registry that does not answer.",
+            registry=registry,
+        )
         self._resets = Counter(
             "rangewatch_resets",
             "Partitions whose streams began anew, by what was gone.",
@@ -258,6 +263,10 @@ class Metrics:
 
     def log_away(self, away: bool) -> None:
         self._log_away.set(away)
+
+    def held(self, partitions: int) -> None:
+        """Sets how many partitions wait for schemas, longer than it takes to get them."""
+        self._held.set(partitions)
 
     def reset(self, missing: str) -> None:
         """Counts one partition whose streams begin anew because ``commands`` or ``state`` are gone."""

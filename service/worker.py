@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service import wire
-from service.decode import Decoder
+from service.decoders import decoder_of
 from service.engine.commands import Command
 from service.engine.effects import CommandEffects, Effects, EventEffects, Paid, Task, with_refused
 from service.engine.engine import Engine, Held
@@ -57,7 +57,9 @@ from service.log.port import (
 from service.metrics import Metrics
 from service.model import Source
 from service.rebuilds import Rebuilds
+from service.registry import NoRegistry, Schemas, SchemasUnavailable
 from service.requests import CommandRequest, Requests
+from service.rows import AnyDecoder
 from service.wire import Encoder, Written
 
 logger = logging.getLogger("rangewatch")
@@ -108,7 +110,7 @@ class _Codec:
     """How a source's bytes are read and its records written; made anew when the source changes."""
 
     source: Source
-    decoder: Decoder
+    decoder: AnyDecoder
     encoder: Encoder
 
 
@@ -136,8 +138,11 @@ class Worker:
         max_batch_events: int,
         listener: Listener | None = None,
         lost_input: str = "stop",
+        schemas: Schemas | None = None,
     ) -> None:
         self._log = log
+        self._schemas = schemas or NoRegistry()
+        self._schemas.when_news(log.wake)
         self._listener = listener
         self._rebuilds = Rebuilds()
         self._make_engine = make_engine
@@ -157,6 +162,8 @@ class Worker:
         #: partitions lost in a rebalance that goes on, as they were, and the position they were at
         self._held: dict[Task, tuple[Held, Position]] = {}
         self._codecs: dict[str, _Codec] = {}
+        #: what was read of partitions that are paused, since schemas of it are not there yet
+        self._parked: dict[Task, list[Chunk]] = {}
         self._next_command = 0
         self._requests = Requests(self._log, self._metrics)
         self._deliveries: dict[Task, dict[int, Delivery]] = {}
@@ -236,6 +243,7 @@ class Worker:
             if held is not None:
                 self._held[task] = held, Position(self.positions.pop(task), self.engine.catalog.offset)
             self._waiting.discard(task)
+            self._parked.pop(task, None)
             self._metrics.forget_partition(*task)
         self._waiting.update(Task(*partition) for partition in assignment.gained)
         for task in sorted(self._waiting):
@@ -390,9 +398,57 @@ class Worker:
         for effects in self.engine.pay():
             self._take_caused(effects, step)
             step.moved.add(effects.task)
-        for chunk in polled.chunks:
-            if Task(*chunk.partition) in self.engine.tables:
-                self._apply_events(chunk, step)
+        for chunk in self._readable(polled.chunks):
+            self._apply_events(chunk, step)
+        trouble = self._schemas.trouble
+        self._metrics.held(len(self._parked) if trouble else 0)
+        if trouble:
+            self._turn_away_parked(trouble)
+
+    # ---- schemas
+
+    @property
+    def held(self) -> str | None:
+        """Why the input of partitions waits for schemas; None where none waits for longer than it takes."""
+        trouble = self._schemas.trouble
+        if not self._parked or trouble is None:
+            return None
+        return f"{len(self._parked)} partitions wait for schemas: {trouble}"
+
+    def _readable(self, polled: Sequence[Chunk]) -> Iterator[Chunk]:
+        """The chunks whose schemas are all there, those that have waited for theirs first. What is not is
+        kept, and its partition is paused, so that it is one poll's at the most."""
+        parked, self._parked = self._parked, {}
+        for chunk in [*(chunk for chunks in parked.values() for chunk in chunks), *polled]:
+            task = Task(*chunk.partition)
+            if task not in self.engine.tables:
+                continue
+            if task not in self._parked and self._has_schemas(task, chunk):
+                yield chunk
+                continue
+            if task not in parked:
+                self._log.pause([chunk.partition])
+            self._parked.setdefault(task, []).append(chunk)
+        if parked:
+            self._log.resume([TopicPartition(*task) for task in parked if task not in self._parked])
+
+    def _has_schemas(self, task: Task, chunk: Chunk) -> bool:
+        decoder = self._codec(task).decoder
+        lacking = decoder.lacking(chunk.records)
+        if not lacking:
+            return True
+        found = self._schemas.look(lacking)
+        decoder.learn(found)
+        return len(found) == len(lacking)
+
+    def _turn_away_parked(self, trouble: str) -> None:
+        """Whoever waits for events that wait for a registry need not: they will be processed, unheard of."""
+        error = SchemasUnavailable(f"{trouble}; the events are in the log and will be processed")
+        for task in self._parked:
+            for delivery in self._deliveries.pop(task, {}).values():
+                delivery.failed(error)
+
+    # ---- effects
 
     def _accept(self, request: CommandRequest | Delivery) -> None:
         if isinstance(request, CommandRequest):
@@ -568,7 +624,7 @@ class Worker:
         queries = self.engine.queries_of(task)
         codec = self._codecs.get(queries.source.name)
         if codec is None or codec.source is not queries.source:
-            decoder = Decoder(queries.source, queries.dictionaries, max_bytes=self._max_message_bytes)
+            decoder = decoder_of(queries.source, queries.dictionaries, max_bytes=self._max_message_bytes)
             encoder = self._encoder(queries)
             codec = self._codecs[queries.source.name] = _Codec(queries.source, decoder, encoder)
         return codec
