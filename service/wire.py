@@ -126,18 +126,36 @@ class Encoder:
         return Output(DEAD_LETTER, one.stream_id.encode() if one.stream_id else None, _to_json(letter))
 
     def _matches(self, effects: EventEffects, origin: str) -> tuple[Rows, list[Output]]:
-        """The row of the batch that each match record is due to, and the records."""
+        """The row of the batch that each match record is due to, and the records; of one row by tenant."""
         rows, slots = effects.matches
         if not len(rows):
             return rows, []
+        queries = self._queries
+        if not queries.tenants.are_several:
+            return self._matches_of(DEFAULT_TENANT, rows, slots, effects, origin)
+        tenants = queries.tenants.at[slots]
+        order = np.argsort(queries.tenants.ranks[tenants], kind="stable")
+        begins = np.flatnonzero(np.diff(tenants[order], prepend=-1))
+        parts = [
+            self._matches_of(queries.tenants.names[tenants[own[0]]], rows[own], slots[own], effects, origin)
+            for own in np.split(order, begins[1:])
+        ]
+        due = np.concatenate([rows for rows, _ in parts])
+        outputs = [output for _, some in parts for output in some]
+        by_row = np.argsort(due, kind="stable")
+        return due[by_row], [outputs[place] for place in by_row.tolist()]
+
+    def _matches_of(
+        self, tenant: str, rows: Rows, slots: Slots, effects: EventEffects, origin: str
+    ) -> tuple[Rows, list[Output]]:
+        """The same of the hits of one tenant; there are some."""
         batch = effects.batch
         starts = np.flatnonzero(np.concatenate([[True], rows[1:] != rows[:-1]]))
         hit_rows = rows[starts]
-        groups = self._groups(slots)
+        selects = bool(self._queries.selects[slots].any())
         due: list[int] = []
         outputs: list[Output] = []
-        names, ids, begin = self._queries.ids(slots), batch.stream_ids, 0
-        default = self._head_of(DEFAULT_TENANT)
+        names, head, ids, begin = self._queries.ids(slots), self._head_of(tenant), batch.stream_ids, 0
         for row, end, ts, late, offset, item in zip(
             hit_rows.tolist(),
             [*starts[1:].tolist(), len(rows)],
@@ -148,36 +166,26 @@ class Encoder:
             strict=True,
         ):
             stream_id = ids[row]
-            first = f'{_quoted(stream_id)},"ts":{ts},"queries":["'
+            first = f'{head}{_quoted(stream_id)},"ts":{ts},"queries":["'
             last = f'{origin}{offset},"row":{item}}}}}'
             mark = ',"late":true' if late else ""
-            parts = _parted(groups[begin:end], names[begin:end]) if groups else None
-            for (_, projection, head), named in parts or (((0, (), default), names[begin:end]),):
+            grouped = self._by_projection(slots[begin:end], names[begin:end]) if selects else None
+            for projection, named in grouped or (((), names[begin:end]),):
                 attrs = self._attrs(projection, effects.points[row]) if projection else "{}"
                 for chunk, text in self._chunks(named):
-                    value = f'{head}{first}{text}"]{chunk}{mark},"attrs":{attrs},{last}'
+                    value = f'{first}{text}"]{chunk}{mark},"attrs":{attrs},{last}'
                     due.append(row)
                     outputs.append(Output(MATCHES, stream_id.encode(), value.encode()))
             begin = end
         return np.array(due, dtype=np.int32), outputs
 
-    def _groups(self, slots: Slots) -> list[_Group] | None:
-        """By hit, with which others of its event it shares a record: those of its tenant that select the
-        same. None where all do."""
-        queries = self._queries
-        if not queries.is_shared:
-            if not queries.selects[slots].any():
-                return None
-            head = self._head_of(DEFAULT_TENANT)
-            return [(0, queries.projections[slot], head) for slot in slots.tolist()]
-        heads = [self._head_of(tenant) for tenant in queries.tenants]
-        numbers = queries.tenant_at[slots]
-        return [
-            (rank, queries.projections[slot], heads[number])
-            for rank, slot, number in zip(
-                queries.tenant_ranks[numbers].tolist(), slots.tolist(), numbers.tolist(), strict=True
-            )
-        ]
+    def _by_projection(self, slots: Slots, names: list[str]) -> list[tuple[tuple[str, ...], list[str]]]:
+        """Ids by what their queries select: those that select the same share a record."""
+        projections = self._queries.projections
+        grouped: dict[tuple[str, ...], list[str]] = {}
+        for slot, name in zip(slots.tolist(), names, strict=True):
+            grouped.setdefault(projections[slot], []).append(name)
+        return sorted(grouped.items())
 
     def _chunks(self, ids: list[str]) -> Iterable[tuple[str, str]]:
         """Parts of at most ``max_ids`` ids, sorted, each with the fields that tell it from its siblings."""
@@ -297,7 +305,7 @@ class Encoder:
         """What each record begins with."""
         if records.tenants is None:
             return repeat(self._head_of(DEFAULT_TENANT), len(records.seq))
-        tenants = self._queries.tenants
+        tenants = self._queries.tenants.names
         return [self._head_of(tenants[number]) for number in records.tenants.tolist()]
 
     def _around(self, change: Change, side: int) -> tuple[bytes, tuple[str, ...], bytes, bytes]:
@@ -324,18 +332,6 @@ class Encoder:
 
 def _head(tenant: str, source: str) -> str:
     return f'{{"v":1,"tenant":"{tenant}","source":{json_text(source)},"stream_id":'
-
-
-_Group = tuple[int, tuple[str, ...], str]
-"""Hits that share a record: rank of the tenant, what is selected, and what the record begins with."""
-
-
-def _parted(groups: Sequence[_Group], names: Sequence[str]) -> list[tuple[_Group, list[str]]]:
-    """The ids of one event by group, in order."""
-    parts: dict[_Group, list[str]] = {}
-    for group, name in zip(groups, names, strict=True):
-        parts.setdefault(group, []).append(name)
-    return sorted(parts.items())
 
 
 def _selected_of(paid: Paid, i: int, select: Iterable[str]) -> bytes:

@@ -7,6 +7,7 @@ older is gone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Query, Response
@@ -49,6 +50,10 @@ _EXAMPLE = {
 }
 
 
+#: How often one request goes on where it has found nothing.
+_MOST_PARTS = 100
+
+
 class Asked(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -56,7 +61,9 @@ class Asked(BaseModel):
     source: str | None = Field(None, description="only the entries of this source itself")
     collection: str | None = Field(None, description="only the entries of this collection itself")
     after: int = Field(0, ge=0, le=2**53, description="from this command on: the `next` of the page before")
-    limit: int = Field(1_000, ge=1, description="look at so many commands; the setting max_page bounds it")
+    limit: int = Field(
+        1_000, ge=1, description="look at so many commands at a time; the setting max_page bounds it"
+    )
 
 
 @router.get(
@@ -70,28 +77,32 @@ class Asked(BaseModel):
 )
 async def get_history(asked: Annotated[Asked, Query()], service: LiveService) -> Response:
     """Looks at `limit` commands from `after` on and shows those asked for: of the queries and collections of
-    the key's tenant, and of sources, which all share. The end is reached when `next` is
-    no more than the command of your last change. `by` is the name of the client's key; where there
-    are no keys, what it said of itself in the header `X-Actor`."""
+    the key's tenant, and of sources, which all share. Where none of them is, it looks at the `limit` after
+    these, and so on for a while. The end is reached when `next` is no more than the command of
+    your last change. `by` is the name of the client's key; where there are no keys, what it said of itself in
+    the header `X-Actor`."""
     service.check_limit(asked.limit)
-    wanted = asked.model_dump(include={"query", "source", "collection"}, exclude_none=True)
-    found, following = await service.history(asked.after, asked.limit)
+    wanted = list(asked.model_dump(include={"query", "source", "collection"}, exclude_none=True).items())
+    following = asked.after
     before: dict[tuple[str, str], dict[str, Any]] = {}
-    shown = []
-    for command, body in found:
-        subject = _subject(body)
-        if not _is_told(subject, service.tenant):
-            continue
-        entry = _entry(command, subject, body, before)
-        if service.tenant != DEFAULT_TENANT and subject.kind == "source":
-            entry["by"] = None  # the name of another tenant's key
-        if not wanted or any(entry[about] == name for about, name in wanted.items()):
-            shown.append(entry)
+    shown: list[dict[str, Any]] = []
+    for _ in range(_MOST_PARTS):
+        found, following = await service.history(following, asked.limit)
+        for command, body in found:
+            subject = _subject(body)
+            if subject.tenant not in (None, service.tenant):
+                continue
+            if not wanted or (subject.kind, subject.name) in wanted:
+                shown.append(_entry(command, subject, body, before))
+                if subject.tenant is None and service.tenant != DEFAULT_TENANT:
+                    shown[-1]["by"] = None  # the name of another tenant's key
+        if shown or len(found) < asked.limit:
+            break
     return json_answer({"entries": shown, "next": following})
 
 
 #: By the op of a command, what it is about: the field that has the name, and the one that has the new body.
-_ABOUT = {
+_ABOUT: Mapping[str, tuple[str, str, str | None]] = {
     "source": ("source", "name", "source"),
     "collection": ("collection", "name", None),
     "query": ("query", "id", "query"),
@@ -99,32 +110,26 @@ _ABOUT = {
 }
 
 
-def _op(body: dict[str, Any]) -> str:
-    op = body.get("op")
-    return op if isinstance(op, str) else ""
-
-
 class _Subject(NamedTuple):
-    """What a command is about, and whose that is; None of sources. ``inner``: the field of the new body."""
+    """What a command is about: its kind, whose it is (None: all share it) and what it is called there."""
 
     kind: str
     tenant: str | None
     name: Any
-    inner: str | None
 
 
 def _subject(body: Any) -> _Subject:
     body = body if isinstance(body, dict) else {}
-    kind, named, inner = _ABOUT.get(_op(body), ("query", "id", None))
+    kind, named, _ = _about(body)
     name = body.get(named)
     if kind == "source":
-        return _Subject(kind, None, name, inner)
-    tenant, id = split(name) if isinstance(name, str) else (DEFAULT_TENANT, name)
-    return _Subject(kind, tenant, id, inner)
+        return _Subject(kind, None, name)
+    return _Subject(kind, *(split(name) if isinstance(name, str) else (DEFAULT_TENANT, name)))
 
 
-def _is_told(subject: _Subject, tenant: str) -> bool:
-    return subject.tenant in (None, tenant)
+def _about(body: Mapping[str, Any]) -> tuple[str, str, str | None]:
+    op = body.get("op")
+    return _ABOUT.get(op if isinstance(op, str) else "", ("query", "id", None))
 
 
 def _entry(
@@ -132,8 +137,9 @@ def _entry(
 ) -> dict[str, Any]:
     """One command as people read it. ``before`` has the last body of each thing on the page, moved on."""
     body = body if isinstance(body, dict) else {}
-    op = _op(body)
-    kind, _, name, inner = subject
+    op = body.get("op")
+    kind, _, name = subject
+    inner = _about(body)[2]
     new = body.get(inner) if inner else None
     if op == "collection" and not body.get("deleted"):
         new = {field: body.get(field) for field in ("source", "kind", "members")}
@@ -155,14 +161,14 @@ def _entry(
     }
 
 
-def _what(op: str, body: dict[str, Any], old: dict[str, Any] | None, changed: list[str] | None) -> str:
+def _what(op: Any, body: dict[str, Any], old: dict[str, Any] | None, changed: list[str] | None) -> str:
     """``written`` is a body whose predecessor is not on the page: it may be the first or not."""
     if op == "delete":
         return str(body.get("reason", "deleted"))
-    if op not in _ABOUT:
+    if not isinstance(op, str) or op not in _ABOUT:
         return "unreadable"
     if body.get("deleted"):
         return "deleted"
     if changed == ["enabled"]:
-        return "enabled" if body["query"]["enabled"] else "disabled"
+        return "enabled" if body["query"].get("enabled", True) else "disabled"
     return "written" if old is None else "changed"

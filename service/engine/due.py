@@ -34,7 +34,7 @@ from service.engine.effects import (
     only_aggregates,
 )
 from service.engine.events import apply_events, number_borders
-from service.engine.numbers import next_numbers, tenants_of_slots
+from service.engine.numbers import next_numbers
 from service.engine.payments import pay_streams
 from service.engine.queryset import KIND_BIT, QuerySet
 from service.engine.rules import NEVER
@@ -66,7 +66,7 @@ def apply_in_time(
         shortest = min(shortest, queries.source.stale_after or NEVER)
     # What is remembered of a stream ends with it, and so do its numbers with other tenants: nothing of its
     # next life may lie in the same part.
-    cuts = queries.rules.store or queries.is_shared
+    cuts = queries.rules.store or queries.tenants.are_several
     lives = (np.flatnonzero(batch.removal) + 1).tolist() if cuts else []
     lives.append(len(clock))
     start = 0
@@ -144,9 +144,9 @@ def _end_waits(
     told = np.flatnonzero(enters & ((queries.kinds[slots] & _ENTER) != 0)).tolist()
     if not told:
         return []
-    ranks = queries.tenant_ranks[queries.tenant_at[slots]].tolist()
+    ranks = queries.tenants.ranks_of(slots).tolist()
     told = sorted(told, key=lambda i: (ends[i].due, ends[i].row, ranks[i], queries.names[ends[i].slot]))
-    streams, tenants = rows[told], tenants_of_slots(queries, slots[told])
+    streams, tenants = rows[told], queries.tenants.of(slots[told])
     cooled = due > memory.since + rule.dwell
     paid = pay_streams(task, table, queries, streams)
     entered = CommandEffects(

@@ -138,7 +138,7 @@ class Engine:
         table = log.load(_apart(records, kinds), queries)
         table.owed.load(kinds[owed.KEY], table.told)
         for id in table.owed.queries:
-            queries.tenant_number(tenant_of(id))
+            queries.tenants.number(tenant_of(id))
         known = heard(kinds[HEARD])
         asking = [
             (slot, query, table.members_at(member_rows(table, queries, query)))
@@ -295,6 +295,12 @@ class Engine:
     def _change_source(self, change: SourceChange) -> list[Paid]:
         """What is owed to streams whose attributes change is paid before, all of it: this is rare."""
         before, after = change.before, change.after
+        if (
+            before is not None and before.topic != after.topic
+        ):  # two have created it: nobody has come to use it
+            del self.source_of_topic[before.topic]
+            for task in [task for task in self.tables if task.topic == before.topic]:
+                self.release(task)
         self.source_of_topic[after.topic] = after.name
         if before is None:
             self.sets[after.name] = QuerySet(after, new_dictionaries(after), self._make_index)

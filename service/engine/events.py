@@ -152,7 +152,7 @@ def number_borders(
     told = np.flatnonzero((queries.kinds[changed.slots] & _BIT_OF_SIDE[changed.sides]) != 0)
     if not len(told) and not (walked.verdict == kernels.REMOVES).any() and not table.lost:
         return NO_RECORDS  # most single events: nothing is crossed
-    if queries.is_shared:
+    if queries.tenants.are_several:
         changed = ChangedPairs(changed.pairs[told], changed.slots[told], changed.sides[told])
         return numbers.number_borders(table, queries, walked, changed, ts, max_ids)
     told = told[np.lexsort((changed.slots[told], changed.sides[told], changed.pairs[told]))]

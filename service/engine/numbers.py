@@ -10,14 +10,14 @@ is split into records on its own: so what a tenant is told does not depend on wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from service.engine import kernels
 from service.engine.crossings import ChangedPairs, Walked
-from service.engine.effects import CROSS, ENTER, LEAVE, BorderRecords, Sides
+from service.engine.effects import CROSS, ENTER, LEAVE, BorderRecords, Change, Sides
 from service.engine.queryset import QuerySet
 from service.engine.rules import Times
 from service.engine.streams import StreamTable, occurrences
@@ -37,7 +37,7 @@ def next_numbers(
     seq[own] = _next_of_default(table, streams[own])
     for place in np.flatnonzero(~own).tolist():
         numbers = table.others.setdefault(int(streams[place]), {})
-        tenant = queries.tenants[tenants[place]]
+        tenant = queries.tenants.names[tenants[place]]
         numbers[tenant] = seq[place] = numbers.get(tenant, 0) + 1
     return seq
 
@@ -48,17 +48,14 @@ def _next_of_default(table: StreamTable, streams: Rows) -> NDArray[np.int64]:
     return seq
 
 
-def tenants_of_slots(queries: QuerySet, slots: Slots) -> Rows | None:
-    """The numbers of the tenants of some queries; None where there is only one."""
-    return queries.tenant_at[slots] if queries.is_shared else None
-
-
-def tenants_of_ids(queries: QuerySet, ids: Iterable[str]) -> Rows | None:
-    """The same of queries by id, whether they are still there or not. The tenants are known to
-    ``queries``."""
-    if not queries.is_shared:
+def tenants_of_changes(queries: QuerySet, changes: Sequence[Change], places: Rows) -> Rows | None:
+    """The same of some of these changes, whether their queries are still there or not. Their tenants are
+    known to ``queries``. O(places log places)."""
+    if not queries.tenants.are_several:
         return None
-    return np.array([queries.tenant_number(tenant_of(id)) for id in ids], dtype=np.int32)
+    named, where = np.unique(places, return_inverse=True)
+    tenants = [queries.tenants.number(tenant_of(changes[place].query)) for place in named.tolist()]
+    return np.array(tenants, dtype=np.int32)[where]
 
 
 def number_borders(
@@ -67,14 +64,14 @@ def number_borders(
     """Pairs that changed, all of them told, as numbered records in order of the rows and tenants; ``ts`` is
     by row. A row that removes a stream is the last of that stream. O(p log p)."""
     width = len(queries.tenants)
-    ranks = queries.tenant_ranks[queries.tenant_at[changed.slots]]
+    ranks = queries.tenants.ranks_of(changed.slots)
     order = np.lexsort((changed.slots, changed.sides, ranks, changed.pairs))
     slots, sides = changed.slots[order], changed.sides[order]
     keys_of_pairs = (changed.pairs.astype(np.int64) * width + ranks)[order]
     resets = np.flatnonzero(walked.first & table.lost)
     keys_of_resets = (resets[:, np.newaxis] * width + np.arange(width)).ravel()
     keys = np.unique(np.concatenate([keys_of_pairs, keys_of_resets]))
-    rows, tenants = (keys // width).astype(np.int32), queries.tenants_in_order()[keys % width]
+    rows, tenants = (keys // width).astype(np.int32), queries.tenants.in_order()[keys % width]
     counts = np.searchsorted(keys_of_pairs, keys, side="right") - np.searchsorted(keys_of_pairs, keys)
     begins = np.isin(keys, keys_of_resets).astype(np.int64)
     records = -(-counts // max_ids) + begins

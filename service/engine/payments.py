@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from service.engine.effects import ENTER, LEAVE, Paid, Task
-from service.engine.numbers import next_numbers, tenants_of_ids
+from service.engine.numbers import next_numbers, tenants_of_changes
 from service.engine.owed import Entries
 from service.engine.queryset import QuerySet
 from service.engine.streams import StreamTable
@@ -25,8 +25,7 @@ def pay(task: Task, table: StreamTable, queries: QuerySet, entries: Entries) -> 
     """Entries that were owed, numbered."""
     changes, places, streams, enters = entries
     table.touch_in_place(streams)
-    tenants = tenants_of_ids(queries, (change.query for change in changes))
-    tenants = tenants[places] if tenants is not None else None
+    tenants = tenants_of_changes(queries, changes, places)
     return Paid(
         task,
         changes,

@@ -12,9 +12,7 @@ lie in ``shaped``, whatever they want to be told, since only a test of both ends
 their ``keep`` regions, if those have shapes, in ``shaped_keeping``, each together with ``where``: the library
 rounds when it says that one shape lies in another, and ``crossings`` counts on that to the last bit.
 
-Queries of all tenants lie together: what a tenant is told is parted where records are made. Tenants are known
-by numbers, 0 for the default one, which every source has; until another has come, nobody asks
-(``is_shared``).
+Queries of all tenants lie together: what each is told is parted where records are made (``tenancy``).
 """
 
 from __future__ import annotations
@@ -30,11 +28,12 @@ from service.engine.boxes import boxes_of, stretches
 from service.engine.categories import Dictionary
 from service.engine.clauses import Clause, Filter, ShapedIndex, clauses_of
 from service.engine.rules import Rules
+from service.engine.tenancy import Tenancy
 from service.index.default.level import PartView
 from service.index.default.mixed import DefaultIndex
-from service.index.protocol import Borders, BoxIndex, Hits, Points, Rows, Slots
+from service.index.protocol import Borders, BoxIndex, Hits, Points, Slots
 from service.model import AttributeType, Bound, Conjunct, Interval, Kind, Query, Region, Source
-from service.tenants import DEFAULT_TENANT, order, split
+from service.tenants import split
 
 KIND_BIT: Mapping[Kind, int] = {Kind.MATCH: 1, Kind.ENTER: 2, Kind.LEAVE: 4, Kind.CROSS: 8}
 
@@ -44,7 +43,7 @@ IndexFactory = Callable[[Source], DefaultIndex]
 
 class QuerySet:
     """Queries of one source by slot; see the module. ``names[slot]`` is the id, "" for a free slot, and
-    ``public_names[slot]`` what its tenant calls it. ``tenants``: all that the source ever had, by number."""
+    ``public_names[slot]`` what its tenant calls it."""
 
     def __init__(
         self, source: Source, dictionaries: Mapping[str, Dictionary], make_index: IndexFactory
@@ -57,13 +56,7 @@ class QuerySet:
         self.rules = Rules()
         self.names: list[str] = []
         self.public_names: list[str] = []
-        self.tenants: list[str] = [DEFAULT_TENANT]
-        self._tenant_numbers = {DEFAULT_TENANT: 0}
-        self._enabled, self._disabled = [0], [0]
-        #: by number of a tenant: its place in the order in which records of one event are written
-        self.tenant_ranks: Rows = np.zeros(1, dtype=np.int32)
-        #: by slot, the number of its tenant
-        self.tenant_at: Rows = np.zeros(16, dtype=np.int32)
+        self.tenants = Tenancy(16)
         self.slot_of: dict[str, int] = {}
         self.queries: list[Query | None] = []
         self.kinds: NDArray[np.uint8] = np.zeros(16, dtype=np.uint8)
@@ -115,8 +108,8 @@ class QuerySet:
             for slot, query in zip(slots, queries, strict=True)
         ]
         for slot, query in zip(slots, queries, strict=True):
-            self._count(slot, self.queries[slot], -1)
-            self._count(slot, query, 1)
+            self._uncount(slot)
+            self.tenants.count(slot, 1, enabled=query.enabled)
             self.queries[slot] = query
             self.kinds[slot] = sum(KIND_BIT[kind] for kind in query.on)
             self.rules.put(slot, query)
@@ -131,7 +124,7 @@ class QuerySet:
         slots = [self.slot_of.pop(id) for id in ids]
         self._move([(slot, _places(self.queries[slot]), _NOWHERE) for slot in slots])
         for slot in slots:
-            self._count(slot, self.queries[slot], -1)
+            self._uncount(slot)
             self.queries[slot] = None
         self._given_up.extend(slots)
         return np.array(slots, dtype=np.int32)
@@ -169,46 +162,7 @@ class QuerySet:
 
     def ids_of(self, tenant: str, slots: Iterable[int]) -> list[str]:
         """What a tenant calls those of some queries that are its own, sorted."""
-        number = self._tenant_numbers.get(tenant, -1)
-        return sorted(self.public_names[slot] for slot in slots if self.tenant_at[slot] == number)
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether other tenants than the default one ever had queries here."""
-        return len(self.tenants) > 1
-
-    def tenant_number(self, tenant: str) -> int:
-        """The number of a tenant, which has one from now on."""
-        number = self._tenant_numbers.setdefault(tenant, len(self.tenants))
-        if number == len(self.tenants):
-            self.tenants.append(tenant)
-            self._enabled.append(0)
-            self._disabled.append(0)
-            in_order = sorted(self.tenants, key=order)
-            self.tenant_ranks = np.array([in_order.index(one) for one in self.tenants], dtype=np.int32)
-        return number
-
-    def tenants_in_order(self) -> Rows:
-        """The numbers of all tenants in the order in which their records are written."""
-        return np.argsort(self.tenant_ranks).astype(np.int32)
-
-    @property
-    def census(self) -> dict[str, tuple[int, int]]:
-        """How many queries of each tenant are enabled, and how many are not. O(tenants)."""
-        counts = zip(self.tenants, self._enabled, self._disabled, strict=True)
-        return {tenant: (enabled, disabled) for tenant, enabled, disabled in counts}
-
-    def _count(self, slot: int, query: Query | None, by: int) -> None:
-        if query is not None:
-            counts = self._enabled if query.enabled else self._disabled
-            counts[self.tenant_at[slot]] += by
-
-    def count_by_tenant(self, slots: Slots) -> dict[str, int]:
-        """How many of some slots are each tenant's."""
-        if not self.is_shared:
-            return {DEFAULT_TENANT: len(slots)}
-        counts = np.bincount(self.tenant_at[slots], minlength=len(self.tenants)).tolist()
-        return {tenant: count for tenant, count in zip(self.tenants, counts, strict=True) if count}
+        return sorted(self.public_names[slot] for slot in self.tenants.own(tenant, slots))
 
     def hits(self, points: Points) -> Hits:
         """(row, slot) of the queries that match or have shapes, around ``float64[m, d]`` points, by rising
@@ -285,6 +239,11 @@ class QuerySet:
             else:
                 index.insert(*self.filter_in(come).boxes)
 
+    def _uncount(self, slot: int) -> None:
+        query = self.queries[slot]
+        if query is not None:
+            self.tenants.count(slot, -1, enabled=query.enabled)
+
     def _reserve(self, id: str) -> int:
         slot = self.slot_of.get(id)
         if slot is not None:
@@ -303,10 +262,10 @@ class QuerySet:
                 self.marks = np.zeros_like(self.kinds)
                 self.selects = np.concatenate([self.selects, np.zeros_like(self.selects)])
                 self.fired = np.concatenate([self.fired, np.zeros_like(self.fired)])
-                self.tenant_at = np.concatenate([self.tenant_at, np.zeros_like(self.tenant_at)])
+                self.tenants.grow()
         tenant, self.public_names[slot] = split(id)
         self.names[slot] = id
-        self.tenant_at[slot] = self.tenant_number(tenant)
+        self.tenants.put(slot, tenant)
         self.slot_of[id] = slot
         return slot
 

@@ -16,7 +16,7 @@ import numpy as np
 from service.engine.catalog import QueryChange
 from service.engine.changes import apply_changes
 from service.engine.effects import ENTER, NO_RECORDS, BorderRecords, Cause, CommandEffects, Task
-from service.engine.numbers import next_numbers, tenants_of_slots
+from service.engine.numbers import next_numbers
 from service.engine.owed import Entries
 from service.engine.queryset import QuerySet
 from service.engine.streams import StreamTable, occurrences
@@ -39,7 +39,7 @@ def begin_anew(
     the first command that the partition cannot be told of. O(streams x boxes) at most."""
     registered = list(registered)
     for query in registered:
-        queries.tenant_number(query.tenant)
+        queries.tenants.number(query.tenant)
     living = table.living()
     table.seq[living] = 0
     table.others.clear()
@@ -59,7 +59,7 @@ def _resets(
     task: Task, table: StreamTable, queries: QuerySet, cause: Cause, living: Rows, now_ms: int
 ) -> CommandEffects:
     streams = np.repeat(living, len(queries.tenants))
-    tenants = np.tile(queries.tenants_in_order(), len(living)) if queries.is_shared else None
+    tenants = np.tile(queries.tenants.in_order(), len(living)) if queries.tenants.are_several else None
     count = len(streams)
     records = NO_RECORDS._replace(
         causes=np.zeros(count, dtype=np.int32),
@@ -75,13 +75,13 @@ def _resets(
 def _by_stream(owed: Entries, table: StreamTable, queries: QuerySet, max_ids: int) -> BorderRecords:
     """The enters of a stream and tenant together, at most ``max_ids`` of them in a record, by id."""
     slots = np.array([queries.slot_of[change.query] for change in owed.changes], dtype=np.int32)[owed.places]
-    ids, ranks = np.array(queries.ids(slots)), queries.tenant_ranks[queries.tenant_at[slots]]
+    ids, ranks = np.array(queries.ids(slots)), queries.tenants.ranks_of(slots)
     order = np.lexsort((ids, ranks, owed.rows))
     streams, slots = owed.rows[order], slots[order]
     groups = streams.astype(np.int64) * len(queries.tenants) + ranks[order]
     place = occurrences(groups)
     starts = np.flatnonzero(place % max_ids == 0)
-    tenants = tenants_of_slots(queries, slots[starts])
+    tenants = queries.tenants.of(slots[starts])
     return BorderRecords(
         causes=np.zeros(len(starts), dtype=np.int32),
         streams=streams[starts],

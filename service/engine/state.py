@@ -279,7 +279,7 @@ def _place(table: StreamTable, queries: QuerySet, block: Block, rows: Rows) -> N
     for row, numbers in block.others.items():
         table.others[row] = numbers
         for tenant in numbers:
-            queries.tenant_number(tenant)
+            queries.tenants.number(tenant)
     if block.seen:
         table.seen[rows] = np.frombuffer(block.seen, dtype=np.int64)
     else:

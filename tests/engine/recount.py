@@ -225,7 +225,9 @@ def _policies(rng: Random) -> dict[str, Any]:
 class Play:
     """One play of operations on both sides."""
 
-    def __init__(self, silence: dict[str, int], restarts: bool, keys: Mapping[str, str]) -> None:
+    def __init__(
+        self, silence: dict[str, int], restarts: bool, keys: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self.fast, self.slow = Host(), Slow()
         self.keys = keys
         self.silence = silence

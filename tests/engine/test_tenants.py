@@ -157,7 +157,7 @@ def test_what_is_owed_is_of_its_tenant_when_nobody_knows_it_any_more() -> None:
     driver.commands([DeleteQuery("acme/q")])
     driver._entries[-2:] = [None, None]  # as after compaction
     driver.restart()
-    assert driver.engine.queries_of(TASK).tenants == ["default", "acme"]
+    assert driver.engine.queries_of(TASK).tenants.names == ["default", "acme"]
     while driver.engine.owes:
         driver.tell()
     assert sorted(told(driver)[3:]) == [("acme", stream, 2, "deleted", ["q"]) for stream in "abc"]
