@@ -479,7 +479,10 @@ class Draft:
         if query is None and not self._quarantined(command.id):
             raise _unknown(command.id)
         body = query_body(query) if query is not None else self._catalog.quarantined[command.id].body
-        return Prepared("replaced", query, put_entry(command.id, body))
+        # What is hidden may have taken it out of its collection, whose version must not go back.
+        name = command.id.partition(":")[0]
+        left = {TAG: id_of(name)} if name in self._catalog.collections.versions else {}
+        return Prepared("replaced", query, put_entry(command.id, body, left))
 
     def _quarantined(self, id: str) -> bool:
         return id not in self._queries and id in self._catalog.quarantined
