@@ -42,6 +42,7 @@ from service.model import (
     Region,
     Source,
 )
+from service.tenants import DEFAULT_TENANT, is_tenant, key_of
 from service.where import covers, parse_where, region_json
 
 __all__ = [
@@ -162,9 +163,15 @@ def _integer(literal: str) -> int:
 
 
 def parse_query(
-    body: Any, sources: Mapping[str, Source], *, id: str | None, now_ms: int | None, limits: Limits
+    body: Any,
+    sources: Mapping[str, Source],
+    *,
+    id: str | None,
+    now_ms: int | None,
+    limits: Limits,
+    tenant: str = DEFAULT_TENANT,
 ) -> Query:
-    """A query from its whole body; what it leaves out has its default.
+    """A query of a tenant from its whole body; what it leaves out has its default.
 
     ``id`` is the id in the path, or None where the body must have it. ``now_ms`` is the wall time, or None
     for a query that was judged before, whose expiry may have passed since. Raises Refusal: whatever
@@ -173,7 +180,7 @@ def parse_query(
     _check_fields(
         body, _QUERY_FIELDS, required=("id", "source", "where") if id is None else ("source", "where")
     )
-    name = _query_id(body.get("id", id), id)
+    key = _query_key(tenant, body.get("id", id), id)
     source = _source_of(body["source"], sources)
     region = parse_where(body["where"], source, limit=limits.disjuncts, max_bytes=limits.text)
     on = _kinds(body.get("on", ["match", "enter", "leave"]))
@@ -181,7 +188,7 @@ def parse_query(
         detail = "cross needs a region of boxes; leave it out, or the polygons and circles"
         raise Refusal(Reason.BAD_VALUE, "on", detail)
     return Query(
-        id=name,
+        id=key,
         source=source.name,
         where=body["where"],
         region=region,
@@ -203,7 +210,7 @@ def parse_query(
 def query_body(query: Query) -> dict[str, Any]:
     """The whole body, ready for JSON, in the order of the contract: ``where`` as it was given."""
     return {
-        "id": query.id,
+        "id": query.public_id,
         "source": query.source,
         "where": query.where,
         "on": [kind.value for kind in Kind if kind in query.on],
@@ -248,7 +255,7 @@ def _check_fields(body: Any, fields: Mapping[str, None], *, required: Iterable[s
             raise Refusal(Reason.MISSING_FIELD, field, "must be given")
 
 
-def _query_id(given: Any, wanted: str | None) -> str:
+def _query_key(tenant: str, given: Any, wanted: str | None) -> str:
     if not isinstance(given, str) or not is_query_id(given):
         detail = "must be 1 to 200 of A-Z a-z 0-9 . _ ~ : - and neither . nor .."
         raise Refusal(Reason.BAD_ID, "id", detail)
@@ -256,7 +263,9 @@ def _query_id(given: Any, wanted: str | None) -> str:
         raise Refusal(
             Reason.BAD_ID, "id", f"the path names {shown(wanted)}; leave the field out or repeat that"
         )
-    return given
+    if not is_tenant(tenant):
+        raise Refusal(Reason.BAD_ID, "id", f"is of {shown(tenant)}, which no tenant can be called")
+    return key_of(tenant, given)
 
 
 def _source_of(given: Any, sources: Mapping[str, Source]) -> Source:

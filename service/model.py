@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from service.geometry import Rectangle, Shape, Shapes
-
-DEFAULT_TENANT = "default"
+from service.tenants import id_of, tenant_of
 
 #: Smallest finite float64: the lower end of a one-sided bound, so that a missing value (-inf) is outside.
 LOWEST = -1.7976931348623157e308
@@ -284,10 +283,10 @@ class Aggregates(NamedTuple):
 
 
 class Query(msgspec.Struct, frozen=True):
-    """A registered query. ``where`` is kept as it was given (text or JSON); ``region`` is its meaning; so are
-    ``keep`` and ``keep_region``. ``dwell`` (the body's ``for``) and ``cooldown`` are ms, 0 for none;
-    ``expires_at`` is wall time in ms since 1970. (Made by the million: this takes a fifth of a dataclass's
-    time.)
+    """A registered query. ``id`` is its key (``tenants``), ``public_id`` what its tenant calls it. ``where``
+    is kept as it was given (text or JSON); ``region`` is its meaning; so are ``keep`` and ``keep_region``.
+    ``dwell`` (the body's ``for``) and ``cooldown`` are ms, 0 for none; ``expires_at`` is wall time in ms
+    since 1970. (Made by the million: this takes a fifth of a dataclass's time.)
     """
 
     id: str
@@ -306,6 +305,14 @@ class Query(msgspec.Struct, frozen=True):
     once: bool = False
     aggregates: Aggregates | None = None
     expires_at: int | None = None
+
+    @property
+    def tenant(self) -> str:
+        return tenant_of(self.id)
+
+    @property
+    def public_id(self) -> str:
+        return id_of(self.id)
 
     @property
     def stores(self) -> bool:

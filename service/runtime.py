@@ -92,6 +92,7 @@ def make_worker(
         streams=settings.max_streams,
         ids=settings.max_ids_per_record,
         queries=settings.max_queries,
+        queries_tenant=settings.max_queries_tenant,
         trace=settings.trace_events,
         portion=settings.portion_records,
     )

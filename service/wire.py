@@ -13,6 +13,7 @@ import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import msgspec
@@ -39,7 +40,7 @@ from service.engine.streams import StreamTable
 from service.index.protocol import Points, Rows, Slots
 from service.log.port import Message, Output
 from service.log.topics import AGGREGATES, BORDERS, DEAD_LETTER, MATCHES
-from service.model import DEFAULT_TENANT
+from service.tenants import DEFAULT_TENANT, split
 
 _to_json = msgspec.json.Encoder().encode
 _from_json = msgspec.json.Decoder().decode
@@ -64,8 +65,20 @@ def _quoted(stream_id: str) -> str:
     return json_text(stream_id)
 
 
+class _Owner(msgspec.Struct):
+    tenant: str | None = None
+
+
+_owner = msgspec.json.Decoder(_Owner).decode
+
+
+def owner(value: bytes | None) -> str | None:
+    """The tenant that a record of an output topic belongs to; None of a dead letter. O(bytes)."""
+    return None if value is None else _owner(value).tenant
+
+
 class Encoder:
-    """Writes the records of one source."""
+    """Writes the records of one source. A record belongs to one tenant."""
 
     def __init__(self, queries: QuerySet, *, max_ids: int, max_bytes: int) -> None:
         """``max_ids``: the most ids in a match record; ``max_bytes``: the largest event that is taken."""
@@ -73,7 +86,11 @@ class Encoder:
         self._max_ids = max_ids
         self._max_bytes = max_bytes
         self._source = queries.source.name
-        self._head = f'{{"v":1,"tenant":"{DEFAULT_TENANT}","source":{json_text(self._source)},"stream_id":'
+        self._heads = {DEFAULT_TENANT: _head(DEFAULT_TENANT, self._source)}
+
+    def _head_of(self, tenant: str) -> str:
+        """What the records of a tenant begin with, up to the stream id."""
+        return self._heads.get(tenant) or self._heads.setdefault(tenant, _head(tenant, self._source))
 
     def events(self, effects: EventEffects, originals: Mapping[tuple[int, int], bytes | None]) -> Written:
         """The records of one batch in log order; of one event: dead letter, matches, borders.
@@ -110,17 +127,36 @@ class Encoder:
         return Output(DEAD_LETTER, one.stream_id.encode() if one.stream_id else None, _to_json(letter))
 
     def _matches(self, effects: EventEffects, origin: str) -> tuple[Rows, list[Output]]:
-        """The row of the batch that each match record is due to, and the records."""
+        """The row of the batch that each match record is due to, and the records; of one row by tenant."""
         rows, slots = effects.matches
         if not len(rows):
             return rows, []
+        queries = self._queries
+        if not queries.tenants.are_several:
+            return self._matches_of(DEFAULT_TENANT, rows, slots, effects, origin)
+        tenants = queries.tenants.at[slots]
+        order = np.argsort(queries.tenants.ranks[tenants], kind="stable")
+        begins = np.flatnonzero(np.diff(tenants[order], prepend=-1))
+        parts = [
+            self._matches_of(queries.tenants.names[tenants[own[0]]], rows[own], slots[own], effects, origin)
+            for own in np.split(order, begins[1:])
+        ]
+        due = np.concatenate([rows for rows, _ in parts])
+        outputs = [output for _, some in parts for output in some]
+        by_row = np.argsort(due, kind="stable")
+        return due[by_row], [outputs[place] for place in by_row.tolist()]
+
+    def _matches_of(
+        self, tenant: str, rows: Rows, slots: Slots, effects: EventEffects, origin: str
+    ) -> tuple[Rows, list[Output]]:
+        """The same of the hits of one tenant; there are some."""
         batch = effects.batch
         starts = np.flatnonzero(np.concatenate([[True], rows[1:] != rows[:-1]]))
         hit_rows = rows[starts]
         selects = bool(self._queries.selects[slots].any())
         due: list[int] = []
         outputs: list[Output] = []
-        names, head, ids, begin = self._queries.ids(slots), self._head, batch.stream_ids, 0
+        names, head, ids, begin = self._queries.ids(slots), self._head_of(tenant), batch.stream_ids, 0
         for row, end, ts, late, offset, item in zip(
             hit_rows.tolist(),
             [*starts[1:].tolist(), len(rows)],
@@ -202,13 +238,12 @@ class Encoder:
     def _paid(self, paid: Paid, table: StreamTable) -> list[Output]:
         """Many records that differ in stream, number and attributes only: the rest is written once."""
         kinds = (2 * paid.places + paid.sides).tolist()
-        around = {kind: _around(paid.changes[kind // 2], kind % 2) for kind in set(kinds)}
-        head = self._head.encode()
+        around = {kind: self._around(paid.changes[kind // 2], kind % 2) for kind in set(kinds)}
         outputs = []
         for i, (row, seq, kind) in enumerate(
             zip(paid.streams.tolist(), paid.seq.tolist(), kinds, strict=True)
         ):
-            select, before, after = around[kind]
+            head, select, before, after = around[kind]
             attrs = _selected_of(paid, i, select) if select else b"{}"
             name = table.names[row]
             value = b'%b%b,"seq":%d%b%b%b' % (head, _to_json(name), seq, before, attrs, after)
@@ -219,13 +254,14 @@ class Encoder:
         """What is told of queries as a whole in one partition. A key for each query and partition, so that
         the last record of a key says how things stand."""
         outputs = []
-        for query, ts, content in records:
+        for key, ts, content in records:
+            tenant, query = split(key)
             of = {name: numbers._asdict() for name, numbers in content.of.items()}
             value = (
-                f'{{"v":1,"tenant":"{DEFAULT_TENANT}","source":{json_text(self._source)},"query":"{query}",'
+                f'{{"v":1,"tenant":"{tenant}","source":{json_text(self._source)},"query":"{query}",'
                 f'"partition":{task.partition},"ts":{ts},"count":{content.members},"of":{json_text(of)}}}'
             )
-            outputs.append(Output(AGGREGATES, f"{query}/{task.partition}".encode(), value.encode()))
+            outputs.append(Output(AGGREGATES, f"{key}/{task.partition}".encode(), value.encode()))
         return outputs
 
     def _borders(
@@ -236,14 +272,15 @@ class Encoder:
         points: Points,
         tails: Sequence[str],
     ) -> list[Output]:
-        names, head, slots = self._queries.ids(records.slots), self._head, records.slots
+        names, slots = self._queries.ids(records.slots), records.slots
         selects = bool(self._queries.selects[slots].any())
         starts = records.starts.tolist()
         enters = _first_of(ENTER, records)
         crosses = _first_of(CROSS, records)
         outputs = []
-        for i, (seq, ts, stream_id, reason, begin, enter, cross, end, tail) in enumerate(
+        for i, (head, seq, ts, stream_id, reason, begin, enter, cross, end, tail) in enumerate(
             zip(
+                self._heads_of(records),
                 records.seq.tolist(),
                 records.ts.tolist(),
                 stream_ids,
@@ -265,6 +302,25 @@ class Encoder:
             outputs.append(Output(BORDERS, stream_id.encode(), value.encode()))
         return outputs
 
+    def _heads_of(self, records: BorderRecords) -> Iterable[str]:
+        """What each record begins with."""
+        if records.tenants is None:
+            return repeat(self._head_of(DEFAULT_TENANT), len(records.seq))
+        tenants = self._queries.tenants.names
+        return [self._head_of(tenants[number]) for number in records.tenants.tolist()]
+
+    def _around(self, change: Change, side: int) -> tuple[bytes, tuple[str, ...], bytes, bytes]:
+        """What the records of one change have in common: the text before the stream id; what is selected; the
+        text between number and attributes, and that after these."""
+        tenant, id = split(change.query)
+        mine = f'["{id}"]'
+        leave, enter = ("[]", mine) if side == ENTER else (mine, "[]")
+        said = f'"ts":{change.ts},"reason":"{change.reason}"'
+        before = f',{said},"leave":{leave},"enter":{enter},"cross":[],"attrs":'
+        after = f",{_origin(Cause(change.command, change.reason))}"
+        select = tuple(sorted(set(change.select)))
+        return self._head_of(tenant).encode(), select, before.encode(), after.encode()
+
     def _selected(self, slots: Slots) -> list[str]:
         """What any of these queries selects, sorted."""
         projections = self._queries.projections
@@ -275,16 +331,8 @@ class Encoder:
         return json_text({name: present[name] for name in selected if name in present})
 
 
-def _around(change: Change, side: int) -> tuple[tuple[str, ...], bytes, bytes]:
-    """What the records of one change have in common: what is selected; the text between number and
-    attributes, and that after these."""
-    mine = f'["{change.query}"]'
-    leave, enter = ("[]", mine) if side == ENTER else (mine, "[]")
-    before = (
-        f',"ts":{change.ts},"reason":"{change.reason}","leave":{leave},"enter":{enter},"cross":[],"attrs":'
-    )
-    after = f",{_origin(Cause(change.command, change.reason))}"
-    return tuple(sorted(set(change.select))), before.encode(), after.encode()
+def _head(tenant: str, source: str) -> str:
+    return f'{{"v":1,"tenant":"{tenant}","source":{json_text(source)},"stream_id":'
 
 
 def _selected_of(paid: Paid, i: int, select: Iterable[str]) -> bytes:

@@ -26,6 +26,9 @@ from itertools import islice
 from time import perf_counter
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from service import wire
 from service.decoders import decoder_of
 from service.engine.commands import Command
@@ -491,7 +494,7 @@ class Worker:
     def _take_caused(self, effects: CommandEffects | Paid, step: _Step) -> None:
         task = effects.task
         step.outputs += self._codec(task).encoder.commands(effects, self.engine.tables[task])
-        step.count.append(partial(self._metrics.borders, self._source(task).name, effects.sides))
+        self._count_borders(self.engine.queries_of(task), effects.sides_by_tenant, step)
         self._take_told(effects, step)
 
     def _take_told(self, effects: Effects, step: _Step) -> None:
@@ -529,19 +532,21 @@ class Worker:
         started = perf_counter()
         caused = self.engine.apply(task, decoded.batch)
         match_seconds = perf_counter() - started
-        late = matches = carried = 0
+        late = carried = 0
         refused: Counter[str] = Counter()
+        matches: Counter[str] = Counter()
+        queries = self.engine.queries_of(task)
         for effects in with_refused(caused, decoded.refused):
             if not isinstance(effects, EventEffects):
                 self._take_caused(effects, step)
                 continue
             written = codec.encoder.events(effects, decoded.originals)
             step.outputs += written.outputs
-            step.count.append(partial(self._metrics.borders, codec.source.name, effects.borders.sides))
+            self._count_borders(queries, effects.borders.sides_by_tenant, step)
             self._take_told(effects, step)
             late += effects.older
             carried += effects.carried
-            matches += len(effects.matches.rows)
+            matches.update(queries.tenants.shares(effects.matches.slots))
             refused.update(one.reason for one in effects.refused)
             if self._deliveries.get(task):
                 self._deliver(self._deliveries[task], written, effects)
@@ -640,8 +645,17 @@ class Worker:
     def _count_queries(self) -> None:
         self._metrics.query_set(self.engine.catalog.offset, self.engine.catalog.fingerprint)
         for name, queries in self.engine.sets.items():
-            active = queries.active
-            self._metrics.queries(name, active=active, disabled=len(queries.slot_of) - active)
+            for tenant, (active, disabled) in queries.tenants.census.items():
+                self._metrics.queries(name, tenant, active=active, disabled=disabled)
+
+    def _count_borders(
+        self, queries: QuerySet, sides: Iterable[tuple[int, NDArray[np.uint8]]], step: _Step
+    ) -> None:
+        name = queries.source.name
+        step.count += [
+            partial(self._metrics.borders, name, queries.tenants.names[number], some)
+            for number, some in sides
+        ]
 
     def _count_streams(self, task: Task) -> None:
         table, name = self.engine.tables[task], self._source(task).name

@@ -11,6 +11,8 @@ is crossed, however many hold the point. Two more indexes are empty unless queri
 lie in ``shaped``, whatever they want to be told, since only a test of both ends shows a border (``clauses``);
 their ``keep`` regions, if those have shapes, in ``shaped_keeping``, each together with ``where``: the library
 rounds when it says that one shape lies in another, and ``crossings`` counts on that to the last bit.
+
+Queries of all tenants lie together: what each is told is parted where records are made (``tenancy``).
 """
 
 from __future__ import annotations
@@ -27,10 +29,12 @@ from service.engine.boxes import boxes_of, stretches
 from service.engine.categories import Dictionary
 from service.engine.clauses import Clause, Filter, ShapedIndex, clauses_of
 from service.engine.rules import Rules
+from service.engine.tenancy import Tenancy
 from service.index.default.level import PartView
 from service.index.default.mixed import DefaultIndex
 from service.index.protocol import Borders, BoxIndex, Hits, Points, Slots
 from service.model import AttributeType, Bound, Conjunct, Interval, Kind, Query, Region, Source, Texts
+from service.tenants import split
 
 KIND_BIT: Mapping[Kind, int] = {Kind.MATCH: 1, Kind.ENTER: 2, Kind.LEAVE: 4, Kind.CROSS: 8}
 
@@ -46,7 +50,8 @@ IndexFactory = Callable[[Source], DefaultIndex]
 
 
 class QuerySet:
-    """Queries of one source by slot; see the module. ``names[slot]`` is the id, "" for a free slot."""
+    """Queries of one source by slot; see the module. ``names[slot]`` is the id, "" for a free slot, and
+    ``public_names[slot]`` what its tenant calls it."""
 
     def __init__(
         self, source: Source, dictionaries: Mapping[str, Dictionary], make_index: IndexFactory
@@ -58,6 +63,8 @@ class QuerySet:
         self._new_indexes()
         self.rules = Rules()
         self.names: list[str] = []
+        self.public_names: list[str] = []
+        self.tenants = Tenancy(16)
         self.slot_of: dict[str, int] = {}
         self.queries: list[Query | None] = []
         self.kinds: NDArray[np.uint8] = np.zeros(16, dtype=np.uint8)
@@ -109,6 +116,8 @@ class QuerySet:
             for slot, query in zip(slots, queries, strict=True)
         ]
         for slot, query in zip(slots, queries, strict=True):
+            self._uncount(slot)
+            self.tenants.count(slot, 1, enabled=query.enabled)
             self.queries[slot] = query
             self.projections[slot] = query.select
         put = np.array(slots, dtype=np.int32)
@@ -124,6 +133,7 @@ class QuerySet:
         slots = [self.slot_of.pop(id) for id in ids]
         self._move([(slot, _places(self.queries[slot]), _NOWHERE) for slot in slots])
         for slot in slots:
+            self._uncount(slot)
             self.queries[slot] = None
         self._given_up.extend(slots)
         return np.array(slots, dtype=np.int32)
@@ -131,7 +141,7 @@ class QuerySet:
     def recycle(self) -> None:
         """Frees the slots given up since the last call: effects that name them have been written."""
         for slot in self._given_up:
-            self.names[slot] = ""
+            self.names[slot] = self.public_names[slot] = ""
             self.rules.forget(slot)
         self._clauses.clear()
         self._free.extend(reversed(self._given_up))
@@ -166,13 +176,13 @@ class QuerySet:
         self.fired[crossed[(self.kinds[crossed] & KIND_BIT[Kind.MATCH]) == 0]] = True
 
     def ids(self, slots: Slots) -> list[str]:
-        names = self.names
+        """What the tenants of some queries call them."""
+        names = self.public_names
         return [names[slot] for slot in slots.tolist()]
 
-    @property
-    def active(self) -> int:
-        """How many queries are enabled."""
-        return len(self.matching) + len(self.quiet) + len(self.shaped)
+    def ids_of(self, tenant: str, slots: Iterable[int]) -> list[str]:
+        """What a tenant calls those of some queries that are its own, sorted."""
+        return sorted(self.public_names[slot] for slot in self.tenants.own(tenant, slots))
 
     def hits(self, points: Points) -> Hits:
         """(row, slot) of the queries that match or have shapes, around ``float64[m, d]`` points, by rising
@@ -253,16 +263,21 @@ class QuerySet:
             else:
                 index.insert(*self.filter_in(regions).boxes)
 
+    def _uncount(self, slot: int) -> None:
+        query = self.queries[slot]
+        if query is not None:
+            self.tenants.count(slot, -1, enabled=query.enabled)
+
     def _reserve(self, id: str) -> int:
         slot = self.slot_of.get(id)
         if slot is not None:
             return slot
         if self._free:
             slot = self._free.pop()
-            self.names[slot] = id
         else:
             slot = len(self.names)
-            self.names.append(id)
+            self.names.append("")
+            self.public_names.append("")
             self.queries.append(None)
             self.projections.append(())
             if slot >= len(self.kinds):
@@ -271,6 +286,10 @@ class QuerySet:
                 self.marks = np.zeros_like(self.kinds)
                 self.selects = np.concatenate([self.selects, np.zeros_like(self.selects)])
                 self.fired = np.concatenate([self.fired, np.zeros_like(self.fired)])
+                self.tenants.grow()
+        tenant, self.public_names[slot] = split(id)
+        self.names[slot] = id
+        self.tenants.put(slot, tenant)
         self.slot_of[id] = slot
         return slot
 
