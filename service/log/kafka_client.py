@@ -123,9 +123,10 @@ class Cluster:
 
     def close(self) -> None:
         if self._admin is not None:
-            self._admin.close()
-            self._admin = None
-        self._partition_counts.clear()
+            admin, self._admin = self._admin, None
+            self._partition_counts.clear()
+            with translated():
+                admin.close()
 
     @property
     def admin(self) -> KafkaAdminClient:

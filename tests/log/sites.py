@@ -18,6 +18,7 @@ from kafka import TopicPartition as ClusterPartition
 from kafka.admin import OffsetSpec
 
 from service.log.kafka import KafkaLog
+from service.log.kafka_library import KAFKA_PYTHON
 from service.log.port import Chunk, Log, LogUnavailable, Record, TopicPartition
 from service.log.sqlite import SqliteLog
 
@@ -70,8 +71,9 @@ class SqliteSite:
 class KafkaSite:
     partitions = 2
 
-    def __init__(self, bootstrap: str, *, timeout_s: float = 20.0) -> None:
+    def __init__(self, bootstrap: str, *, client: str = KAFKA_PYTHON, timeout_s: float = 20.0) -> None:
         self.bootstrap = bootstrap
+        self.client = client
         self.prefix = f"log-{os.getpid()}-{next(_numbers)}."
         self.group = self.prefix + "group"
         self._timeout_s = timeout_s
@@ -85,6 +87,7 @@ class KafkaSite:
             partitions=self.partitions,
             max_message_bytes=LIMIT_BYTES,
             timeout_s=self._timeout_s,
+            client=self.client,
         )
 
     def outputs(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
