@@ -19,6 +19,7 @@ from kafka.structs import OffsetAndMetadata
 
 from deploy.kafka.broker import Broker, free_ports, start
 from service.log.kafka import KafkaLog
+from service.log.kafka_library import CONFLUENT_KAFKA, KAFKA_PYTHON
 from service.log.port import (
     Commit,
     LogFenced,
@@ -39,9 +40,16 @@ ZERO = TopicPartition(TOPIC, 0)
 ONE = TopicPartition(TOPIC, 1)
 
 
+@pytest.fixture(params=[KAFKA_PYTHON, CONFLUENT_KAFKA])
+def client(request: pytest.FixtureRequest) -> str:
+    """The library that the log uses; strangers and those who look at the cluster have their own."""
+    name: str = request.param
+    return name
+
+
 @pytest.fixture
-def site(broker: Broker) -> KafkaSite:
-    return KafkaSite(broker.address)
+def site(broker: Broker, client: str) -> KafkaSite:
+    return KafkaSite(broker.address, client=client)
 
 
 @pytest.fixture
@@ -325,8 +333,8 @@ def test_what_the_broker_finds_too_large_leaves_nothing(log: KafkaLog, site: Kaf
     assert site.outputs("matches") == [(b"k", b"v")]
 
 
-def test_prefixes_keep_services_apart(broker: Broker) -> None:
-    one, other = KafkaSite(broker.address), KafkaSite(broker.address)
+def test_prefixes_keep_services_apart(broker: Broker, client: str) -> None:
+    one, other = KafkaSite(broker.address, client=client), KafkaSite(broker.address, client=client)
     for site in (one, other):
         with closing(site.log()) as log:
             begin(log, TOPIC, partitions=2)
@@ -366,9 +374,9 @@ leaves_sockets = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWar
 
 
 @leaves_sockets
-def test_nobody_answers() -> None:
+def test_nobody_answers(client: str) -> None:
     (port,) = free_ports(1)
-    log = KafkaSite(f"127.0.0.1:{port}", timeout_s=1.0).log()
+    log = KafkaSite(f"127.0.0.1:{port}", client=client, timeout_s=1.0).log()
     with pytest.raises(LogUnavailable):
         log.open()
     log.close()
@@ -396,9 +404,9 @@ def mortal(ports: list[int], tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @leaves_sockets
 def test_a_broker_that_dies_is_waited_for_and_nothing_is_lost_or_doubled(
-    mortal: list[Broker], ports: list[int]
+    mortal: list[Broker], ports: list[int], client: str
 ) -> None:
-    site = KafkaSite(mortal[0].address, timeout_s=4.0)
+    site = KafkaSite(mortal[0].address, client=client, timeout_s=4.0)
     log = site.log()
     with closing(log):
         begin(log, TOPIC, partitions=2)
@@ -431,9 +439,9 @@ def test_a_broker_that_dies_is_waited_for_and_nothing_is_lost_or_doubled(
 
 
 class Interrupted:
-    """A producer that stands still at the moment of the commit, as its broker does."""
+    """A producer of either library that stands still at the moment of the commit, as its broker does."""
 
-    def __init__(self, producer: KafkaProducer, stop: Callable[[], None]) -> None:
+    def __init__(self, producer: Any, stop: Callable[[], None]) -> None:
         self._producer, self._stop = producer, stop
         self._transaction_manager = self
 
@@ -441,18 +449,18 @@ class Interrupted:
         self._stop()
         return self._producer._transaction_manager.begin_commit()
 
+    def commit_transaction(self, timeout_s: float) -> None:
+        self._stop()
+        self._producer.commit_transaction(timeout_s)
+
     def __getattr__(self, name: str) -> Any:
-        inner = (
-            self._producer._transaction_manager
-            if hasattr(self._producer._transaction_manager, name)
-            else None
-        )
-        return getattr(inner or self._producer, name)
+        inner = getattr(self._producer, "_transaction_manager", None)
+        return getattr(inner if hasattr(inner, name) else self._producer, name)
 
 
 @leaves_sockets
-def test_a_commit_of_unknown_outcome_is_looked_up(mortal: list[Broker]) -> None:
-    site = KafkaSite(mortal[0].address, timeout_s=4.0)
+def test_a_commit_of_unknown_outcome_is_looked_up(mortal: list[Broker], client: str) -> None:
+    site = KafkaSite(mortal[0].address, client=client, timeout_s=4.0)
     log = site.log()
     with closing(log):
         begin(log, TOPIC, partitions=2)
