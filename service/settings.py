@@ -13,7 +13,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import (
@@ -42,6 +42,10 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="address that the HTTP server binds")
     port: int = Field(8080, ge=0, le=65535, description="its port; 0 takes a free one")
 
+    kafka_client: Literal["auto", "kafka-python", "confluent-kafka"] = Field(
+        "auto",
+        description="library that talks to Kafka; auto: confluent-kafka if it is installed, or kafka-python",
+    )
     topic_prefix: str = Field(
         "", pattern=r"^[A-Za-z0-9._-]{0,100}$", description="put before every topic name on Kafka"
     )

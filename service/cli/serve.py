@@ -86,7 +86,9 @@ def _serve(settings: Settings) -> int:
     # After its own shutdown the server raises the signal again, for us: both end in the ``finally`` below.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     runtime.start()
-    _logger.info("rangewatch %s, log %s, listening on %s", __version__, settings.log, _address(listening))
+    _logger.info(
+        "rangewatch %s, log %s, listening on %s", __version__, _log_name(settings), _address(listening)
+    )
     _watch(runtime, server)
     try:
         server.run(sockets=[listening])
@@ -145,7 +147,10 @@ def open_log(settings: Settings) -> Log:
 
         return SqliteLog(settings.log_place, max_message_bytes=max_bytes)
     from service.log.kafka import KafkaLog
+    from service.log.kafka_library import is_installed
 
+    if not is_installed(settings.kafka_client):
+        raise CliError(f"setting 'kafka_client': {settings.kafka_client} is not installed (the extra: fast)")
     worker = settings.worker or f"{socket.gethostname()}-{settings.port or os.getpid()}"
     return KafkaLog(
         settings.log_place,
@@ -155,4 +160,13 @@ def open_log(settings: Settings) -> Log:
         partitions=settings.partitions,
         replication=settings.replication,
         max_message_bytes=max_bytes,
+        client=settings.kafka_client,
     )
+
+
+def _log_name(settings: Settings) -> str:
+    if settings.log_kind == "sqlite":
+        return settings.log
+    from service.log.kafka_library import chosen
+
+    return f"{settings.log} over {chosen(settings.kafka_client)}"

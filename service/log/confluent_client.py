@@ -71,8 +71,10 @@ _UNUSABLE = {
 
 #: A partition that has just been made, or whose leader moves. The library asks no second time by itself.
 _MOVING = {
+    KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 }
 
@@ -280,6 +282,7 @@ class Cluster:
                         if error.args[0].code() not in _MOVING or time.monotonic() > deadline:
                             raise
                         time.sleep(_LOOK_AGAIN_S)
+                        self.admin.list_topics(timeout=self.timeout_s)  # who leads now
         return offsets
 
     def consumer(self, **own: object) -> Consumer:

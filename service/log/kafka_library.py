@@ -21,6 +21,7 @@ from service.log.port import Assignment, Chunk, Message, Output, Record, TopicPa
 AUTO = "auto"
 KAFKA_PYTHON = "kafka-python"
 CONFLUENT_KAFKA = "confluent-kafka"
+_PACKAGES = {KAFKA_PYTHON: "kafka", CONFLUENT_KAFKA: "confluent_kafka"}
 
 
 class Mark(NamedTuple):
@@ -176,7 +177,12 @@ def chosen(name: str) -> str:
     """The library that a setting stands for: ``auto`` is the native one where it is installed."""
     if name != AUTO:
         return name
-    return CONFLUENT_KAFKA if find_spec("confluent_kafka") else KAFKA_PYTHON
+    return CONFLUENT_KAFKA if is_installed(CONFLUENT_KAFKA) else KAFKA_PYTHON
+
+
+def is_installed(name: str) -> bool:
+    """Whether this environment has what a name stands for."""
+    return find_spec(_PACKAGES[chosen(name)]) is not None
 
 
 def library(name: str) -> Library:
