@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from service import __version__
 from service.allocator import give_back_large_blocks
 from service.cli import bench, collections, errors, history, match, queries, replay, serve, tail, test
+from service.garbage import collect_seldom
 
 _EPILOG = """\
 examples:
@@ -43,6 +44,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     give_back_large_blocks()
+    collect_seldom()
     args = parser().parse_args(argv)
     try:
         code: int = args.run(args)

@@ -30,6 +30,7 @@ from confluent_kafka import Message as Found
 from confluent_kafka import TopicPartition as ClusterPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
+from service.log.confluent_security import librdkafka_options
 from service.log.kafka_library import Mark
 from service.log.port import LogError, LogFenced, LogUnavailable, LogUnusable, Record, TopicPartition
 
@@ -137,7 +138,7 @@ class Cluster:
             "reconnect.backoff.max.ms": 1000,
             "log_level": _LOG_LEVEL,
             "error_cb": self._note,
-            **client_options,
+            **librdkafka_options(client_options),
         }
         self._admin: AdminClient | None = None
         self._partition_counts: dict[str, int] = {}

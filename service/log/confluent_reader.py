@@ -12,9 +12,9 @@ slices of ``_SLICE_S``.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, KafkaException
@@ -42,8 +42,12 @@ def _records(found: Sequence[Found]) -> list[Record]:
     return list(map(_record, columns))
 
 
-def _place(found: Found) -> tuple[str | None, int | None]:
-    return found.topic(), found.partition()
+def _by_place(found: Sequence[Found]) -> Iterator[tuple[tuple[str, int], list[Record]]]:
+    """Stretches of one partition, in the order in which they came. What runs for each message is C."""
+    places: list[Any] = list(zip(map(Found.topic, found), map(Found.partition, found), strict=True))
+    records = iter(_records(found))
+    for place, some in groupby(places):
+        yield place, list(islice(records, len(list(some))))
 
 
 class GroupReader:
@@ -134,8 +138,11 @@ class GroupReader:
             if len(found) > max_records:
                 self._first = found[max_records:]
                 del found[max_records:]
-        chunks = self._chunks([one for one in found if one.error() is None])
-        marks = (self._mark(one) for one in found if one.error() is not None)
+        errors = list(map(Found.error, found))
+        if errors.count(None) == len(found):
+            return self._chunks(found)
+        chunks = self._chunks([one for one, error in zip(found, errors, strict=True) if error is None])
+        marks = [self._mark(one) for one, error in zip(found, errors, strict=True) if error is not None]
         return [*chunks, *(mark for mark in marks if mark is not None)]
 
     def _assign_anew(self) -> None:
@@ -151,9 +158,8 @@ class GroupReader:
 
     def _chunks(self, found: list[Found]) -> list[Chunk]:
         by_place: dict[TopicPartition, list[Record]] = {}
-        for (topic, number), some in groupby(found, _place):
-            partition = self._cluster.own(topic, number)  # type: ignore[arg-type]
-            by_place.setdefault(partition, []).extend(_records(list(some)))
+        for place, records in _by_place(found):
+            by_place.setdefault(self._cluster.own(*place), []).extend(records)
         return [
             self._chunk(partition, records, records[-1].offset + 1)
             for partition, records in by_place.items()
@@ -168,7 +174,7 @@ class GroupReader:
     def _mark(self, found: Found) -> Chunk | None:
         """The end of a partition that lies past its last record; raises for trouble that does not pass."""
         end = self._cluster.next_offset(found)
-        topic, number = _place(found)
+        topic, number = found.topic(), found.partition()
         if end < 0 or topic is None or number is None:
             return None
         partition = self._cluster.own(topic, number)

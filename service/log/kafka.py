@@ -58,9 +58,8 @@ class KafkaLog:
 
     ``transactional_id`` belongs to one worker at a time: opening a log with it fences the previous holder.
     ``partitions``, ``replication`` and ``command_history_ms`` are for topics that the log creates.
-    ``client`` names the library (``kafka_library``); ``client_options`` are settings that its consumers,
-    producers and admin clients all know (security, mostly). ``clock_ms`` stamps the records that are written
-    (ms since 1970).
+    ``client`` names the library (``kafka_library``); ``client_options`` are settings of security, as
+    kafka-python names them. ``clock_ms`` stamps the records that are written (ms since 1970).
     """
 
     def __init__(

@@ -25,6 +25,7 @@ from service.decode import Decoder
 from service.engine.commands import PutQuery, PutSource
 from service.engine.effects import EventEffects, Task
 from service.engine.engine import Engine
+from service.garbage import collect_seldom
 from service.log.kafka_library import CONFLUENT_KAFKA, KAFKA_PYTHON
 from service.log.port import Record
 from service.wire import Encoder
@@ -154,6 +155,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--profile", action="store_true", help="profile the first round of the service")
     args = parser.parse_args()
+    collect_seldom()
     made = events(args.events, args.streams, args.seed)
     registered = queries(args.queries, args.seed, args.hits)
     print(f"{args.events} events, {args.streams} streams, {args.queries} queries, seed {args.seed}")
