@@ -47,9 +47,11 @@ class StampedLog(KafkaLog):
 
 
 class KafkaDriver(HttpDriver):
-    """One service after another in one consumer group; all cases of a module share its topics."""
+    """One service after another in one consumer group; all cases of a module share its topics. ``client`` is
+    the library of the service; what stands around it uses kafka-python."""
 
-    def __init__(self, broker: Broker, mode: Mode) -> None:
+    def __init__(self, broker: Broker, mode: Mode, client: str) -> None:
+        self._client = client
         self._bootstrap = broker.address
         self.prefix = f"cases-{os.getpid()}-{next(_numbers)}."
         self._workers = itertools.count()
@@ -78,6 +80,7 @@ class KafkaDriver(HttpDriver):
             group=f"{self.prefix}group",
             topic_prefix=self.prefix,
             partitions=OUTPUT_PARTITIONS,
+            client=self._client,
         )
 
     def close(self) -> None:
