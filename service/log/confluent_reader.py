@@ -14,7 +14,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import groupby, islice
+from itertools import groupby, islice, repeat
+from operator import is_
 from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, KafkaException
@@ -139,7 +140,7 @@ class GroupReader:
                 self._first = found[max_records:]
                 del found[max_records:]
         errors = list(map(Found.error, found))
-        if errors.count(None) == len(found):
+        if all(map(is_, errors, repeat(None))):  # an error that is compared with None is one of its own
             return self._chunks(found)
         chunks = self._chunks([one for one, error in zip(found, errors, strict=True) if error is None])
         marks = [self._mark(one) for one, error in zip(found, errors, strict=True) if error is not None]
