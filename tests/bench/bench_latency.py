@@ -96,9 +96,10 @@ def _through(
 
     log.ages_ms.clear()
     arguments = (host.broker.address, client, prefix, made, rate)
-    producer = multiprocessing.get_context("spawn").Process(target=produce, args=arguments)
+    producer = multiprocessing.get_context("spawn").Process(target=produce, args=arguments, daemon=True)
     producer.start()
     while len(log.ages_ms) < len(made):
+        assert not producer.exitcode, "the producer has failed"
         step()
     producer.join()
     log.close()
