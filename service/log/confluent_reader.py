@@ -11,6 +11,7 @@ slices of ``_SLICE_S``.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -92,7 +93,13 @@ class GroupReader:
         return self._share.take()
 
     def close(self, timeout_s: float) -> None:
-        with self._cluster.translated():
+        # The library would wait for an answer of the group as long as for any other.
+        closing = threading.Thread(target=self._close, name="kafka-leave", daemon=True)
+        closing.start()
+        closing.join(timeout_s)
+
+    def _close(self) -> None:
+        with contextlib.suppress(KafkaException, RuntimeError):
             self._consumer.close()
 
     def subscribe(self, topics: Iterable[str]) -> None:
