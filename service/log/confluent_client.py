@@ -1,4 +1,4 @@
-"""The Kafka log over confluent-kafka: settings, names, topics, offsets, and errors in the port's words.
+"""The Kafka log over confluent-kafka: settings, names, topics and offsets.
 
 What is particular to this library (librdkafka beneath it):
 
@@ -30,54 +30,10 @@ from confluent_kafka import Message as Found
 from confluent_kafka import TopicPartition as ClusterPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
+from service.log.confluent_errors import MOVING, log_error
 from service.log.confluent_security import librdkafka_options
 from service.log.kafka_library import Mark
-from service.log.port import LogError, LogFenced, LogUnavailable, LogUnusable, Record, TopicPartition
-
-#: A worker that has been passed over by its group, or whose transactional id another one uses now.
-_FENCED = {
-    KafkaError._FATAL,
-    KafkaError._FENCED,
-    KafkaError.PRODUCER_FENCED,
-    KafkaError.INVALID_PRODUCER_EPOCH,
-    KafkaError.FENCED_INSTANCE_ID,
-    KafkaError.ILLEGAL_GENERATION,
-    KafkaError.UNKNOWN_MEMBER_ID,
-    KafkaError.REBALANCE_IN_PROGRESS,
-    KafkaError._ASSIGNMENT_LOST,
-}
-#: What a person has to put right. Everything that is neither this nor fencing may work when tried again.
-_UNUSABLE = {
-    KafkaError._INVALID_ARG,
-    KafkaError._UNSUPPORTED_FEATURE,
-    KafkaError._BAD_MSG,
-    KafkaError._LOG_TRUNCATION,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    KafkaError.INVALID_CONFIG,
-    KafkaError.INVALID_MSG,
-    KafkaError.INVALID_PARTITIONS,
-    KafkaError.INVALID_RECORD,
-    KafkaError.INVALID_REPLICATION_FACTOR,
-    KafkaError.INVALID_TIMESTAMP,
-    KafkaError.INVALID_TRANSACTION_TIMEOUT,
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.POLICY_VIOLATION,
-    KafkaError.RECORD_LIST_TOO_LARGE,
-    KafkaError.TOPIC_EXCEPTION,
-    KafkaError.UNSUPPORTED_VERSION,
-}
-
-#: A partition that has just been made, or whose leader moves. The library asks no second time by itself.
-_MOVING = {
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-}
+from service.log.port import LogUnavailable, Record, TopicPartition
 
 #: A batch of messages is larger than its largest message by its header, the key and the lengths.
 BATCH_OVERHEAD_BYTES = 1 << 16
@@ -91,23 +47,6 @@ _READ_RECORDS = 5_000
 _LOOK_AGAIN_S = 0.05
 #: Only what ends the library itself goes to stderr: the rest is raised.
 _LOG_LEVEL = 2
-
-
-def log_error(error: Exception, aside: str = "") -> LogError:
-    """The port's word for an error of the library. An error of the port stays what it is."""
-    if isinstance(error, LogError):
-        return error
-    cause = error.args[0] if isinstance(error, KafkaException) and error.args else error
-    if not isinstance(cause, KafkaError):
-        return LogUnavailable(f"Kafka cannot do it now ({error})")
-    what = f"{cause.name()}: {cause.str()}"
-    if cause.fatal() or cause.code() in _FENCED:
-        return LogFenced(f"another worker has taken over ({what})")
-    if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-        return LogUnusable(f"a message is larger than the cluster or the settings allow ({what})")
-    if cause.code() in _UNUSABLE:
-        return LogUnusable(f"Kafka refuses ({what})")
-    return LogUnavailable(f"Kafka cannot do it now ({what}{aside})")
 
 
 def record_of(found: Found) -> Record:
@@ -280,7 +219,7 @@ class Cluster:
                         offsets[self.own(at.topic, at.partition)] = future.result().offset
                         del wanted[at]
                     except KafkaException as error:
-                        if error.args[0].code() not in _MOVING or time.monotonic() > deadline:
+                        if error.args[0].code() not in MOVING or time.monotonic() > deadline:
                             raise
                         time.sleep(_LOOK_AGAIN_S)
                         self.admin.list_topics(timeout=self.timeout_s)  # who leads now

@@ -18,7 +18,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Written
 
-from service.log.confluent_client import BATCH_OVERHEAD_BYTES, Cluster, log_error
+from service.log.confluent_client import BATCH_OVERHEAD_BYTES, Cluster
+from service.log.confluent_errors import log_error
 from service.log.kafka_library import Mark, Placed
 from service.log.port import (
     LogFenced,
