@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+from itertools import cycle, islice
 
 import numpy as np
 
@@ -53,11 +54,11 @@ def latency(
     seconds: float,
 ) -> str:
     """A line that says how long events took, through both."""
-    some = made[: int(rate * seconds)]
+    some = list(islice(cycle(made), int(rate * seconds)))
     bare = _percentiles(_through(host, client, some, rate, None))
     mine = _percentiles(_through(host, client, some, rate, registered))
     return (
-        f"{client} at {len(some) / seconds:,.0f} events/s, ms from produce to committed result, p50 and p99: "
+        f"{client} at {rate:,.0f} events/s, ms from produce to committed result, p50 and p99: "
         f"service {mine[0]:.1f} and {mine[1]:.1f}, pass-through {bare[0]:.1f} and {bare[1]:.1f}; "
         f"ratio of p99 {mine[1] / bare[1]:.2f}; load {os.getloadavg()[0]:.1f}"
     )
