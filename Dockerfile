@@ -45,6 +45,6 @@ VOLUME /var/lib/rangewatch
 EXPOSE 8080
 # Kernels are compiled before the first start answers.
 HEALTHCHECK --start-period=90s --interval=10s --timeout=3s --retries=3 \
-    CMD ["python", "-c", "import os, urllib.request as r; r.urlopen('http://127.0.0.1:' + os.environ['RANGEWATCH_PORT'] + '/healthz', timeout=2)"]
+    CMD ["python", "-c", "import os, ssl, urllib.request as r; tls = 'RANGEWATCH_TLS_CERT' in os.environ; r.urlopen(('https' if tls else 'http') + '://127.0.0.1:' + os.environ['RANGEWATCH_PORT'] + '/healthz', timeout=2, context=ssl._create_unverified_context() if tls else None)"]
 ENTRYPOINT ["rangewatch"]
 CMD ["serve"]

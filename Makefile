@@ -38,8 +38,9 @@ test: setup jars ## run everything: lint, types, imports, all tests on a real br
 check: setup lint ## the fast part: lint, types, imports, unit tests
 	$(BIN)/python -m pytest -q tests/unit tests/engine tests/runtime tests/index/test_contract.py
 
-soak: setup ## a million random operations on the engine against its oracle, an hour or two
-	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q tests/engine/test_against_reference.py
+soak: setup jars ## a million random operations on the engine against its oracle (SEED=, FROM=, MINUTES=), an hour or two; then half an hour of random kills
+	@$(BIN)/python -m tests.engine.soak $(if $(SEED),--seed $(SEED)) $(if $(FROM),--from $(FROM)) $(if $(MINUTES),--minutes $(MINUTES))
+	FAULTS_SECONDS=1800 $(BIN)/python -m pytest -q -s tests/faults/test_kills.py
 
 lint: setup ## format, lint, types, direction of imports
 	$(BIN)/ruff format --check --quiet .
@@ -55,9 +56,15 @@ bench: setup ## measure: all of docs/benchmarks anew, what features cost the oth
 	$(BIN)/rangewatch bench --out docs/benchmarks
 	$(BIN)/python -m tests.bench.bench_features
 	$(BIN)/python -m tests.bench.bench_throughput
+	$(BIN)/python -m tests.bench.bench_workers
+
+audit: ## look the locked packages up in the advisories (needs a network)
+	$(PYTHON) -m venv .venv/audit
+	.venv/audit/bin/python -m pip install --quiet pip-audit
+	.venv/audit/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements.lock
 
 lock: ## pin the packages anew, with hashes
 	uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --no-emit-index-url \
 	  --no-header --output-file requirements.lock pyproject.toml deploy/build-requirements.in
 
-.PHONY: help setup run kafka kafka-stop jars test check soak lint format bench lock
+.PHONY: help setup run kafka kafka-stop jars test check soak lint format bench audit lock

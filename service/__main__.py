@@ -9,7 +9,20 @@ from collections.abc import Sequence
 
 from service import __version__
 from service.allocator import give_back_large_blocks
-from service.cli import bench, collections, errors, history, match, queries, replay, serve, tail, test
+from service.cli import (
+    backup,
+    bench,
+    collections,
+    errors,
+    history,
+    keys,
+    match,
+    queries,
+    replay,
+    serve,
+    tail,
+    test,
+)
 from service.garbage import collect_seldom
 
 _EPILOG = """\
@@ -36,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--version", action="version", version=f"rangewatch {__version__}")
     commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (serve, replay, queries, collections, history, tail, match, test, bench):
+    for module in (serve, keys, replay, queries, collections, history, tail, match, test, backup, bench):
         module.add(commands)
     return made
 

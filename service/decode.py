@@ -144,6 +144,8 @@ class Decoder:
                     continue
                 if len(value) > most:
                     raise _Bad(Reason.TOO_LARGE, f"{len(value)} bytes; at most {most} are taken")
+                if not value.isascii():
+                    value.decode()  # the fast reader does not look at what it passes over
                 decoded = fast(value)
                 if type(decoded) is event:
                     add_message(message)

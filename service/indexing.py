@@ -11,7 +11,6 @@ from functools import partial
 
 from service.index.default.chooser import STRUCTURES, Choose, chosen, only
 from service.index.default.mixed import DefaultIndex
-from service.index.protocol import BoxIndex
 from service.model import Source
 
 AUTO = "auto"
@@ -58,12 +57,12 @@ def _require_fit(structure: str, attributes: int | None, entry: str) -> None:
         raise ValueError(f"{entry!r}: {structure!r} must be one of {', '.join([AUTO, *sorted(fitting)])}")
 
 
-def index_of(source: Source, overrides: Overrides) -> BoxIndex:
+def index_of(source: Source, overrides: Overrides) -> DefaultIndex:
     """An empty index for the queries of a source. Large levels wait to be merged aside (``rebuilds``)."""
     return DefaultIndex(len(source.attributes), aside=True, choose=_choose(source, overrides))
 
 
-def index_factory(overrides: Overrides) -> Callable[[Source], BoxIndex]:
+def index_factory(overrides: Overrides) -> Callable[[Source], DefaultIndex]:
     return partial(index_of, overrides=overrides)
 
 
@@ -77,4 +76,4 @@ def _choose(source: Source, overrides: Overrides) -> Choose:
     }
     if structure != AUTO and not asked:
         return only(structure)
-    return partial(chosen, asked=asked)
+    return partial(chosen, asked=asked, otherwise=None if structure == AUTO else structure)

@@ -44,7 +44,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._living: dict[tuple[str, int], tuple[str, int]] = {}
+        #: by partition: its source, living streams, owed records
+        self._partitions: dict[tuple[str, int], tuple[str, int, int]] = {}
         self._structures: dict[str, set[str]] = {}
         self._registry = registry = CollectorRegistry()
         source = ["source"]
@@ -103,9 +104,41 @@ class Metrics:
         self._commits = Counter(
             "rangewatch_commits", "Commits of outputs, state and position.", registry=registry
         )
+        self._refused_requests = Counter(
+            "rangewatch_requests_refused",
+            "Requests that were not let in, by reason class.",
+            ["reason"],
+            registry=registry,
+        )
+        for reason in ("unauthenticated", "forbidden", "quota"):
+            self._refused_requests.labels(
+                reason
+            )  # at 0 from the start: an alert needs something to rise from
         self._queries = Gauge(
             "rangewatch_queries", "Registered queries, by state.", ["source", "state"], registry=registry
         )
+        self._command_offset = Gauge(
+            "rangewatch_command_offset", "The command that comes next.", registry=registry
+        )
+        self._fingerprint = Gauge(
+            "rangewatch_query_set_fingerprint",
+            "A number for the query set: workers at the same command offset have the same.",
+            registry=registry,
+        )
+        self._lost = Counter(
+            "rangewatch_events_lost",
+            "Messages that were gone from the log before they were processed.",
+            registry=registry,
+        )
+        self._log_away = Gauge("rangewatch_log_away", "1 while the log does not answer.", registry=registry)
+        self._resets = Counter(
+            "rangewatch_resets",
+            "Partitions whose streams began anew, by what was gone.",
+            ["missing"],
+            registry=registry,
+        )
+        for missing in ("commands", "state"):
+            self._resets.labels(missing)
         self._index_boxes = Gauge(
             "rangewatch_index_boxes",
             "Boxes in the indexes of a source, by structure.",
@@ -116,6 +149,12 @@ class Metrics:
             "rangewatch_index_bytes", "Memory held by the indexes of a source.", source, registry=registry
         )
         self._streams = Gauge("rangewatch_streams", "Living streams.", source, registry=registry)
+        self._owed = Gauge(
+            "rangewatch_owed_records",
+            "Border records of commands that hold and are still to be written.",
+            source,
+            registry=registry,
+        )
         self._lag = Gauge(
             "rangewatch_consumer_lag_events",
             "Messages in the log that are not processed yet.",
@@ -184,6 +223,10 @@ class Metrics:
         """Counts one request: ``kind`` as ``PutQuery``, shown as ``put_query``; ``result`` as ``refused``."""
         self._commands.labels(_CAPITAL.sub(r"_\1", kind).lower(), result).inc()
 
+    def request_refused(self, reason: str) -> None:
+        """Counts one request that was not let in: ``unauthenticated``, ``forbidden`` or ``quota``."""
+        self._refused_requests.labels(reason).inc()
+
     def commit(self, seconds: float) -> None:
         self._commits.inc()
         self._commit_seconds.observe(seconds)
@@ -202,11 +245,29 @@ class Metrics:
         for state, number in by_state.items():
             self._queries.labels(source, state).set(number)
 
-    def streams(self, topic: str, partition: int, source: str, number: int) -> None:
-        """Sets how many streams live in a partition; the gauge is their sum over the source's partitions."""
+    def query_set(self, offset: int, fingerprint: int) -> None:
+        """Sets which query set is in force, and as of which command offset."""
         with self._lock:
-            self._living[topic, partition] = (source, number)
-            self._sum_streams(source)
+            self._command_offset.set(offset)
+            self._fingerprint.set(fingerprint)
+
+    def lost(self, messages: int) -> None:
+        """Counts messages that are gone and were not processed."""
+        self._lost.inc(messages)
+
+    def log_away(self, away: bool) -> None:
+        self._log_away.set(away)
+
+    def reset(self, missing: str) -> None:
+        """Counts one partition whose streams begin anew because ``commands`` or ``state`` are gone."""
+        self._resets.labels(missing).inc()
+
+    def partition(self, topic: str, partition: int, source: str, *, streams: int, owed: int) -> None:
+        """Sets how many streams live in a partition, and how many records they are owed; the gauges are the
+        sums over the source's partitions."""
+        with self._lock:
+            self._partitions[topic, partition] = (source, streams, owed)
+            self._sum_partitions(source)
 
     def lag(self, topic: str, partition: int, events: int) -> None:
         self._lag.labels(topic, str(partition)).set(events)
@@ -215,12 +276,14 @@ class Metrics:
         """A partition that another worker has now; unknown ones are ignored."""
         with self._lock:
             self._lag.remove_by_labels({"topic": topic, "partition": str(partition)})
-            source, _ = self._living.pop((topic, partition), ("", 0))
+            source, _, _ = self._partitions.pop((topic, partition), ("", 0, 0))
             if source:
-                self._sum_streams(source)
+                self._sum_partitions(source)
 
-    def _sum_streams(self, source: str) -> None:
-        self._streams.labels(source).set(sum(n for name, n in self._living.values() if name == source))
+    def _sum_partitions(self, source: str) -> None:
+        mine = [numbers for name, *numbers in self._partitions.values() if name == source]
+        self._streams.labels(source).set(sum(streams for streams, _ in mine))
+        self._owed.labels(source).set(sum(owed for _, owed in mine))
 
     def ready(self, ready: bool) -> None:
         self._ready.set(ready)

@@ -73,6 +73,7 @@ class Reason(StrEnum):
     EXISTS = "exists"
     CHANGED = "changed"  # If-Match names another version
     IN_USE = "in_use"  # an attribute that queries still name
+    QUOTA = "quota"  # more of a thing than there may be, though there is nothing wrong with this one
     # events (not_finite, inexact, not_a_number, not_a_category and limit are shared)
     MALFORMED = "malformed"
     NO_STREAM_ID = "no_stream_id"

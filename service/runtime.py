@@ -2,8 +2,9 @@
 
 Invariants: one thread owns engine and log; everybody else hands it requests and gets futures. The queue
 is bounded: when it is full the caller hears ``Busy`` at once. While the log is away the worker pauses and
-tries again, nothing is dropped; when another worker has taken over it starts afresh from the log; anything
-else ends it, and ``failure`` says what it was.
+tries again, nothing is dropped: questions are answered from memory, whoever wants to write hears
+LogUnavailable at once. When another worker has taken over it starts afresh from the log; anything else ends
+it, and ``failure`` says what it was.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from service.engine.commands import Command, Outcome
 from service.engine.engine import Engine, EngineLimits
 from service.indexing import index_factory, read_overrides
 from service.language import Limits
+from service.live import Hub
 from service.log.port import Log, LogFenced, LogUnavailable, Message, Output, Record
 from service.metrics import Metrics
 from service.model import Reason, Refusal
 from service.settings import Settings
-from service.worker import CommandRequest, Delivery, Worker
+from service.worker import CommandRequest, Delivery, Listener, Worker
 
 logger = logging.getLogger("rangewatch")
 
@@ -72,11 +74,21 @@ class _Question(NamedTuple):
     failed: Callable[[BaseException], None]
 
 
-def make_worker(log: Log, settings: Settings, metrics: Metrics, clock: Callable[[], int]) -> Worker:
+def make_worker(
+    log: Log,
+    settings: Settings,
+    metrics: Metrics,
+    clock: Callable[[], int],
+    listener: Listener | None = None,
+) -> Worker:
     """A worker as the settings have it; ``clock`` is the wall time, ms since 1970."""
     limits = Limits(disjuncts=settings.max_disjuncts)
     engine_limits = EngineLimits(
-        settings.max_streams, settings.max_ids_per_record, settings.max_queries, settings.trace_events
+        streams=settings.max_streams,
+        ids=settings.max_ids_per_record,
+        queries=settings.max_queries,
+        trace=settings.trace_events,
+        portion=settings.portion_records,
     )
     make_index = index_factory(read_overrides(settings.index))
     return Worker(
@@ -86,6 +98,8 @@ def make_worker(log: Log, settings: Settings, metrics: Metrics, clock: Callable[
         clock=clock,
         max_message_bytes=settings.max_message_bytes,
         max_batch_events=settings.max_batch_events,
+        listener=listener,
+        lost_input=settings.lost_input,
     )
 
 
@@ -102,7 +116,9 @@ class Runtime:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
         self.failure: BaseException | None = None
-        self._worker = make_worker(log, settings, metrics, clock)
+        self.hub = Hub(max_feeds=settings.max_live_clients, max_records=settings.max_live_records)
+        self._away: LogUnavailable | None = None
+        self._worker = make_worker(log, settings, metrics, clock, self.hub)
 
     def start(self) -> None:
         """Starts the worker and returns at once; ``ready`` says when it has caught up."""
@@ -160,6 +176,7 @@ class Runtime:
             )
         else:
             try:
+                self._refuse_writes()
                 future.set_result(Receipt(self._log.append_events(topic, messages), None, None))
             except Exception as error:
                 future.set_exception(error)
@@ -198,6 +215,12 @@ class Runtime:
         self._put(_Question(answer, lambda error: _fail(future, error)))
         return future
 
+    def picture(self, question: Callable[[Engine], T]) -> Future[tuple[int, T]]:
+        """As ``ask``, with the number of the first commit that the answer does not have (``live``)."""
+        return self.ask(
+            lambda engine: (self.hub.mark(uncommitted=self._worker.uncommitted), question(engine))
+        )
+
     def history(self, start: int, limit: int) -> Future[tuple[list[tuple[int, Any]], int]]:
         """A stretch of the command log; see ``worker.Worker.history``. It is read between two steps, so
         ``limit`` bounds how long events wait for it."""
@@ -218,7 +241,13 @@ class Runtime:
         known = self._worker.engine.catalog.sources.get(source)
         return known.topic if known else None
 
+    def _refuse_writes(self) -> None:
+        if self._away is not None:
+            raise LogUnavailable(str(self._away))
+
     def _put(self, request: CommandRequest | Delivery | _Question) -> None:
+        if not isinstance(request, _Question):
+            self._refuse_writes()
         if self.failure is not None or self._stopping.is_set():
             raise NotRunning("the worker is not running") from self.failure
         try:
@@ -236,7 +265,7 @@ class Runtime:
                     self._open()
                     self._turn()
                 except LogFenced as fenced:
-                    logger.warning("another worker has taken over (%s); starting afresh from the log", fenced)
+                    logger.warning("passed over, or the log is not as it was (%s); starting afresh", fenced)
                     self._ready.clear()
                     self._worker.close()
         except BaseException as error:
@@ -287,8 +316,35 @@ class Runtime:
         return requests
 
     def _pause(self, away: LogUnavailable) -> None:
-        logger.warning("the log is not available (%s); trying again", away)
-        self._stopping.wait(RETRY_S)
+        """Returns when the log answers again, or the worker is to stop."""
+        logger.warning("the log is not available (%s); waiting for it", away)
+        self._set_away(away)
+        try:
+            self._worker.turn_away(away)
+            retry_at = time.monotonic() + RETRY_S
+            while not self._stopping.is_set():
+                self._answer_until(retry_at, away)
+                if self._log.answers():
+                    return
+                retry_at = time.monotonic() + RETRY_S
+        finally:
+            self._set_away(None)
+
+    def _set_away(self, away: LogUnavailable | None) -> None:
+        self._away = away
+        self._metrics.log_away(away is not None)
+
+    def _answer_until(self, deadline: float, away: LogUnavailable) -> None:
+        """Answers questions, and turns away whoever had come in before the log was known to be away."""
+        while not self._stopping.is_set() and (left_s := deadline - time.monotonic()) > 0:
+            try:
+                request = self._queue.get(timeout=left_s)
+            except queue.Empty:
+                return
+            if isinstance(request, _Question):
+                request.ask()
+            else:
+                request.failed(away)
 
     def _refuse_the_rest(self) -> None:
         error = NotRunning("the worker has stopped")

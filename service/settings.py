@@ -4,6 +4,10 @@ A value comes from the first of these that has it: a flag, a ``RANGEWATCH_*`` va
 default below. The names are the same in all three (``--max-streams``, ``RANGEWATCH_MAX_STREAMS``,
 ``max_streams = ...``). An unknown key in the file is an error that names it.
 
+A secret has no flag, since everybody on a machine may see the flags of a process: it is a variable, a line of
+the TOML file, or a file of its own, which the setting of the same name with ``_file`` names. No text that is
+made of settings (errors, logs, ``repr``) has a secret in it.
+
 Not for: what belongs to one source or one query (policies, tags); those are data, not settings.
 """
 
@@ -15,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -60,6 +64,20 @@ class Settings(BaseSettings):
     )
     partitions: Count = Field(4, description="partitions of the event topics created on Kafka")
     replication: Count = Field(1, description="replicas of the topics that the service creates on Kafka")
+    log_timeout_s: Seconds = Field(
+        20.0,
+        description="how long Kafka may take to answer; a transaction is given up by the broker after half as"
+        " long again",
+    )
+    session_timeout_s: Seconds = Field(
+        15.0, description="silence after which the group gives a worker's partitions to the others"
+    )
+
+    lost_input: Literal["stop", "go_on"] = Field(
+        "stop",
+        description="when events are gone from their topic before they were processed: stop with an error, or"
+        " go_on with what there is",
+    )
 
     max_request_bytes: Count = Field(32 * 1024 * 1024, description="body of a request, bulk imports apart")
     max_bulk_bytes: Count = Field(512 * 1024 * 1024, description="body of a bulk import")
@@ -70,10 +88,23 @@ class Settings(BaseSettings):
     max_ids_per_record: int = Field(
         1_000, ge=1, le=10_000, description="query ids in a record; more are split over several"
     )
+    portion_records: Count = Field(
+        2_000,
+        description="border records of commands written in one commit; the rest follows, events in between",
+    )
     max_page: Count = Field(10_000, description="items in one page of a list or of a topic")
     max_streams: Count = Field(10_000_000, description="living streams of a partition; new ones are refused")
     max_queries: Count = Field(1_000_000, description="registered queries; more are refused")
     max_disjuncts: Count = Field(1_000, description="boxes that one query may come to")
+    max_live_clients: Count = Field(1_000, description="clients of /v1/live at once; then 503")
+    max_live_records: Count = Field(
+        100_000,
+        description="records, whatever they are about, that may wait for a client of /v1/live; past it the"
+        " client is cut",
+    )
+    max_live_snapshot: Count = Field(
+        100_000, description="streams that a client of /v1/live may begin with, if it names no query"
+    )
     trace_events: int = Field(
         4_096,
         ge=0,
@@ -88,6 +119,56 @@ class Settings(BaseSettings):
         "auto",
         description="how queries are indexed: auto, or scan, bitmaps; of one source NAME=...; of those of its"
         " queries that constrain just these attributes NAME:X+Y=...; several by comma",
+    )
+
+    keys_file: str = Field(
+        "", description='file of API keys, as "rangewatch keys new" makes it; without it none is asked for'
+    )
+    allow_open: bool = Field(
+        False, description="serve without keys also beyond this machine and to the pages of other sites"
+    )
+    open_metrics: bool = Field(False, description="/metrics without a key")
+    max_requests_per_s: float = Field(
+        0.0, ge=0, allow_inf_nan=False, description="requests of one name in a second; past it 429; 0: any"
+    )
+    max_requests_burst: Count = Field(100, description="how many of them may come at once")
+
+    tls_cert: str = Field(
+        "", description="certificate chain (PEM): HTTPS instead of HTTP; read anew on change"
+    )
+    tls_key: str = Field("", description="its private key (PEM), if that is not in the same file")
+    tls_key_password: SecretStr | None = Field(None, description="password of that key")
+    tls_key_password_file: str = Field("", description="file with it")
+    tls_client_ca: str = Field(
+        "", description="clients must show a certificate that one of these (PEM) signed"
+    )
+
+    kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
+        "PLAINTEXT", description="how Kafka is spoken to"
+    )
+    kafka_ssl_cafile: str = Field(
+        "", description="certificates (PEM) that sign the brokers'; else the system's"
+    )
+    kafka_ssl_certfile: str = Field("", description="certificate (PEM) that this client shows")
+    kafka_ssl_keyfile: str = Field("", description="its private key (PEM), if that is not in the same file")
+    kafka_ssl_password: SecretStr | None = Field(None, description="password of that key")
+    kafka_ssl_password_file: str = Field("", description="file with it")
+    kafka_ssl_crlfile: str = Field("", description="revoked certificates (PEM)")
+    kafka_ssl_ciphers: str = Field("", description="ciphers, as OpenSSL lists them; else the system's")
+    kafka_ssl_check_hostname: bool = Field(True, description="a broker's certificate must name its host")
+    kafka_sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER"] = (
+        Field("", description="how this client says who it is, with SASL")
+    )
+    kafka_sasl_plain_username: str = Field("", description="user, for PLAIN and SCRAM")
+    kafka_sasl_plain_password: SecretStr | None = Field(None, description="password of the user")
+    kafka_sasl_plain_password_file: str = Field("", description="file with it")
+    kafka_sasl_kerberos_name: str = Field("", description="Kerberos principal of the brokers, for GSSAPI")
+    kafka_sasl_kerberos_service_name: str = Field("kafka", description="service in that principal")
+    kafka_sasl_kerberos_domain_name: str = Field(
+        "", description="host in that principal, if not the broker's"
+    )
+    kafka_sasl_oauth_token_file: str = Field(
+        "", description="file with a bearer token, for OAUTHBEARER; read anew for every connection"
     )
 
     queue_size: Count = Field(1_000, description="requests that may wait for the owner thread; then 503")
@@ -112,6 +193,45 @@ class Settings(BaseSettings):
             read_overrides(value)
         return value
 
+    @model_validator(mode="after")
+    def _one_place_for_a_secret(self) -> Settings:
+        for name in secret_names():
+            if getattr(self, name) is not None and getattr(self, f"{name}_file"):
+                raise ValueError(f"{name} and {name}_file are both given; keep one")
+        return self
+
+    @model_validator(mode="after")
+    def _a_certificate_for_tls(self) -> Settings:
+        if (self.tls_key or self.tls_client_ca) and not self.tls_cert:
+            raise ValueError("tls_key and tls_client_ca need tls_cert")
+        return self
+
+    @model_validator(mode="after")
+    def _sasl_where_it_is_spoken(self) -> Settings:
+        if self.kafka_security_protocol.startswith("SASL") != bool(self.kafka_sasl_mechanism):
+            raise ValueError(
+                "kafka_sasl_mechanism goes with a kafka_security_protocol of SASL_..., and only there"
+            )
+        has_password = self.kafka_sasl_plain_password is not None or self.kafka_sasl_plain_password_file
+        if self.kafka_sasl_mechanism.startswith(("PLAIN", "SCRAM")) and not (
+            self.kafka_sasl_plain_username and has_password
+        ):
+            raise ValueError(
+                f"{self.kafka_sasl_mechanism} needs kafka_sasl_plain_username and kafka_sasl_plain_password"
+            )
+        if self.kafka_sasl_mechanism == "OAUTHBEARER" and not self.kafka_sasl_oauth_token_file:
+            raise ValueError("OAUTHBEARER needs kafka_sasl_oauth_token_file")
+        return self
+
+    def secret(self, name: str) -> str | None:
+        """A secret's text, from its setting or its file (whose last line break does not count); None where
+        there is none. Raises SettingsError when the file cannot be read."""
+        given: SecretStr | None = getattr(self, name)
+        if given is not None:
+            return given.get_secret_value()
+        file: str = getattr(self, f"{name}_file")
+        return read_secret(file, f"setting '{name}_file'") if file else None
+
     @property
     def log_kind(self) -> str:
         """``sqlite`` or ``kafka``."""
@@ -132,6 +252,21 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return (init_settings, env_settings, TomlConfigSettingsSource(settings_cls))
+
+
+def secret_names() -> list[str]:
+    """The settings that hold secrets; each has a second one with ``_file``."""
+    return [name for name, field in Settings.model_fields.items() if field.annotation == SecretStr | None]
+
+
+def read_secret(file: str, what: str) -> str:
+    """The text of a file without its last line break. Raises SettingsError, which begins with ``what``."""
+    try:
+        return Path(file).read_text().rstrip("\r\n")
+    except OSError as error:
+        raise SettingsError(f"{what}: cannot read {file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{what}: {file} is not UTF-8") from None
 
 
 def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Settings:
@@ -162,4 +297,8 @@ def _problem(error: Any, path: Path | None) -> str:
     name = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
         return f"unknown setting {name!r}" + (f" in {path}" if path else "")
-    return f"setting {name!r}: {error['msg'].removeprefix('Value error, ')}, not {error['input']!r}"
+    told: str = error["msg"].removeprefix("Value error, ")
+    if not name:  # of several settings together; the input would be all of them
+        return told
+    given = "" if name in secret_names() else f", not {error['input']!r}"
+    return f"setting {name!r}: {told}{given}"

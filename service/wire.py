@@ -26,12 +26,14 @@ from service.engine.effects import (
     ENTER,
     BorderRecords,
     Cause,
+    Change,
     CommandEffects,
     EventEffects,
+    Paid,
     Refused,
     Task,
 )
-from service.engine.engine import values
+from service.engine.engine import present, values
 from service.engine.queryset import QuerySet
 from service.engine.streams import StreamTable
 from service.index.protocol import Points, Rows, Slots
@@ -167,10 +169,14 @@ class Encoder:
         batch, records = effects.batch, effects.borders
         rows = records.causes
         ids = batch.stream_ids
+        empty = records.starts[1:] == records.starts[:-1]
         return self._borders(
             records,
             [ids[row] for row in rows.tolist()],
-            ["stream_removed" if removal else "event" for removal in batch.removal[rows].tolist()],
+            [
+                "reset" if reset else "stream_removed" if removal else "event"
+                for reset, removal in zip(empty.tolist(), batch.removal[rows].tolist(), strict=True)
+            ],
             effects.points[rows],
             [
                 f'{origin}{offset},"row":{item}}}}}'
@@ -178,8 +184,10 @@ class Encoder:
             ],
         )
 
-    def commands(self, effects: CommandEffects, table: StreamTable) -> list[Output]:
-        """The border records that a group of commands, or time, caused in one partition."""
+    def commands(self, effects: CommandEffects | Paid, table: StreamTable) -> list[Output]:
+        """The border records that commands, or time, caused in one partition."""
+        if isinstance(effects, Paid):
+            return self._paid(effects, table)
         records = effects.borders
         causes = [effects.causes[place] for place in records.causes.tolist()]
         return self._borders(
@@ -189,6 +197,22 @@ class Encoder:
             effects.points,
             [_origin(cause) for cause in causes],
         )
+
+    def _paid(self, paid: Paid, table: StreamTable) -> list[Output]:
+        """Many records that differ in stream, number and attributes only: the rest is written once."""
+        kinds = (2 * paid.places + paid.sides).tolist()
+        around = {kind: _around(paid.changes[kind // 2], kind % 2) for kind in set(kinds)}
+        head = self._head.encode()
+        outputs = []
+        for i, (row, seq, kind) in enumerate(
+            zip(paid.streams.tolist(), paid.seq.tolist(), kinds, strict=True)
+        ):
+            select, before, after = around[kind]
+            attrs = _selected_of(paid, i, select) if select else b"{}"
+            name = table.names[row]
+            value = b'%b%b,"seq":%d%b%b%b' % (head, _to_json(name), seq, before, attrs, after)
+            outputs.append(Output(BORDERS, name.encode(), value))
+        return outputs
 
     def aggregates(self, task: Task, records: Iterable[AggregateRecord]) -> list[Output]:
         """What is told of queries as a whole in one partition. A key for each query and partition, so that
@@ -248,6 +272,23 @@ class Encoder:
     def _attrs(self, selected: Iterable[str], point: Points) -> str:
         present = values(self._queries, point)
         return json_text({name: present[name] for name in selected if name in present})
+
+
+def _around(change: Change, side: int) -> tuple[tuple[str, ...], bytes, bytes]:
+    """What the records of one change have in common: what is selected; the text between number and
+    attributes, and that after these."""
+    mine = f'["{change.query}"]'
+    leave, enter = ("[]", mine) if side == ENTER else (mine, "[]")
+    before = (
+        f',"ts":{change.ts},"reason":"{change.reason}","leave":{leave},"enter":{enter},"cross":[],"attrs":'
+    )
+    after = f",{_origin(Cause(change.command, change.reason))}"
+    return tuple(sorted(set(change.select))), before.encode(), after.encode()
+
+
+def _selected_of(paid: Paid, i: int, select: Iterable[str]) -> bytes:
+    found = present(paid.attributes, paid.dictionaries, paid.points[i])
+    return _to_json({name: found[name] for name in select if name in found})
 
 
 def _first_of(side: int, records: BorderRecords) -> list[int]:

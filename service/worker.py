@@ -1,32 +1,39 @@
 """The worker: the loop that turns log into log. One thread, no locks, one commit a step.
 
-A step takes the requests that wait, polls the log, applies commands, then events, and commits outputs, state
-and positions in one transaction. Only then is anybody told. If the worker dies anywhere, the next one starts
-from the last commit and nothing that was not committed has happened.
+A step takes the requests that wait, polls the log, applies commands, writes a portion of the records that
+commands have left owed, applies events, and commits outputs, state and positions in one transaction. Only
+then is anybody told. If the worker dies anywhere, the next one starts from the last commit and nothing that
+was not committed has happened.
 
 Catching up: the catalog is replayed from the command log. A partition whose position has seen fewer commands
 than the catalog (a crash between a command and its effects, a partition that was elsewhere) first gets what
-its streams missed, from a second engine that is replayed to just that position, in a commit of its own.
+its streams missed, from a second engine that is replayed to just that position, in a commit of its own. The
+partition's state says what that query set was (``fingerprint``): where it cannot be had any more, because the
+command log keeps replaced versions for a limited time only, or where the state itself is gone, the streams
+begin anew with a ``reset``.
 
 Not for: threads, futures, HTTP (``runtime``); deciding anything about queries or streams (``engine``).
 """
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from service import wire
 from service.decode import Decoder
 from service.engine.commands import Command, Outcome, Prepared, Registered
-from service.engine.effects import CommandEffects, EventEffects, Task, with_refused
+from service.engine.effects import CommandEffects, Effects, EventEffects, Paid, Task, with_refused
 from service.engine.engine import Engine, Held
+from service.engine.fingerprint import text as shown
 from service.engine.queryset import QuerySet
+from service.engine.state import heard
 from service.log.port import (
     Assignment,
     Chunk,
@@ -35,6 +42,7 @@ from service.log.port import (
     LogError,
     LogFenced,
     LogUnavailable,
+    LogUnusable,
     Message,
     Output,
     Polled,
@@ -47,6 +55,16 @@ from service.metrics import Metrics
 from service.model import Query, Refusal, Source
 from service.rebuilds import Rebuilds
 from service.wire import Encoder, Written
+
+logger = logging.getLogger("rangewatch")
+
+StateOf = list[tuple[bytes, bytes]]
+"""The state records of one partition."""
+
+_GONE = {
+    "state": "its position is known and its state is gone; every stream gets a reset with its next event",
+    "commands": "the query set that its streams have seen cannot be had any more; every stream gets a reset",
+}
 
 #: How many entries of the command log are applied at a time when it is replayed.
 REPLAY_ENTRIES = 10_000
@@ -113,6 +131,16 @@ class _OpenCommand(NamedTuple):
     prepared: Prepared
 
 
+class Listener(Protocol):
+    """Who is told what the worker does. It must not make it wait."""
+
+    def committed(self, outputs: Sequence[Output]) -> None:
+        """A commit has been made."""
+
+    def moved(self) -> None:
+        """Partitions have gone to another worker, or this one begins afresh."""
+
+
 class Worker:
     """See the module. ``make_engine`` gives a fresh engine: one for the catalog, one for each catching up."""
 
@@ -125,14 +153,18 @@ class Worker:
         clock: Callable[[], int],
         max_message_bytes: int,
         max_batch_events: int,
+        listener: Listener | None = None,
+        lost_input: str = "stop",
     ) -> None:
         self._log = log
+        self._listener = listener
         self._rebuilds = Rebuilds()
         self._make_engine = make_engine
         self._metrics = metrics
         self._clock = clock
         self._max_message_bytes = max_message_bytes
         self._max_batch_events = max_batch_events
+        self._lost_input = lost_input
         self._forget()
 
     def _forget(self) -> None:
@@ -155,6 +187,7 @@ class Worker:
         """Opens the log and replays the command log; the partitions come with the first steps."""
         self.abandon(LogFenced("the worker starts afresh; ask again"))
         self._forget()
+        self._tell_moved()
         self._log.open()
         self._replay(self.engine, self._log.end_of_commands())
         self._next_command = self.engine.catalog.offset
@@ -166,8 +199,8 @@ class Worker:
         self._rebuilds.close()
         self._log.close()
 
-    def abandon(self, error: BaseException) -> None:
-        """Tells everybody who still waits that nothing will come."""
+    def turn_away(self, error: BaseException) -> None:
+        """Tells everybody who waits that they need not. What is in the log is still processed, unheard of."""
         waiting: list[CommandRequest | Delivery] = [*self._requests]
         waiting += [opened.request for opened in self._open_commands.values()]
         waiting += [delivery for by_offset in self._deliveries.values() for delivery in by_offset.values()]
@@ -175,6 +208,10 @@ class Worker:
         for request in {id(request): request for request in waiting}.values():
             request.failed(error)
         self._requests.clear()
+
+    def abandon(self, error: BaseException) -> None:
+        """Tells everybody who still waits that nothing will come."""
+        self.turn_away(error)
         self._open_commands.clear()
         self._deliveries.clear()
         self._step = None
@@ -220,6 +257,8 @@ class Worker:
 
     def _part_with(self, tasks: Iterable[Task]) -> None:
         """The group has settled: these partitions are another worker's now."""
+        if self._held:
+            self._tell_moved()
         self._held.clear()
         for task in list(tasks):
             for delivery in self._deliveries.pop(task).values():
@@ -241,39 +280,91 @@ class Worker:
                 return
             if position.command > offset:
                 return
-        if position is not None and position.command < offset:
-            self._make_up(task, position, offset)
-        records = self._log.restore(partition) if position is not None else ()
-        self.engine.assign(task, ((record.key, record.value or b"") for record in records))
-        self._begin(task, self._log.start(partition, position.event if position else None))
+        records = self._brought_up(task, position, offset) if position is not None else []
+        if position is not None:
+            self._tell_moved()  # its streams are new to whoever listens
+        self.engine.assign(task, records)
+        self._begin(task, self._log.start(partition, self._next_event(task, position) if position else None))
+
+    def _next_event(self, task: Task, position: Position) -> int:
+        """Where to go on with the events of a partition. Raises LogUnusable where that is gone."""
+        partition, at = TopicPartition(*task), position.event
+        beginning, end = self._log.beginning(partition), self._log.end_offsets([partition])[partition]
+        place = f"{task.topic}/{task.partition}"
+        if at > end:
+            raise LogUnusable(
+                f"{place} ends at {end}, and events up to {at} have been processed: the topic is another, or"
+                " was cut off; use another group, or another source"
+            )
+        if at >= beginning:
+            return at
+        gone = f"{place} begins at {beginning}: {beginning - at} messages from {at} on were never processed"
+        if self._lost_input == "stop":
+            raise LogUnusable(f"{gone}; lost_input=go_on goes on without them")
+        logger.error("%s", gone)
+        self._metrics.lost(beginning - at)
+        return beginning
 
     def _begin(self, task: Task, offset: int) -> None:
         self.positions[task] = offset
         self._waiting.discard(task)
-        self._metrics.streams(
-            task.topic, task.partition, self._source(task).name, len(self.engine.tables[task])
-        )
+        self._count_streams(task)
 
-    def _make_up(self, task: Task, position: Position, offset: int) -> None:
-        """Commits what the streams of a partition missed of the command log, from its position on."""
-        partition = TopicPartition(*task)
-        engine = self._make_engine()
-        self._replay(engine, position.command)
-        engine.assign(task, ((record.key, record.value or b"") for record in self._log.restore(partition)))
+    def _brought_up(self, task: Task, position: Position, offset: int) -> StateOf:
+        """The state of a partition whose streams have been told of all commands up to ``offset``."""
+        records = self._state_of(task)
+        known, engine = heard(records), self.engine
+        if position.command < offset:
+            engine = self._make_engine()
+            self._replay(engine, position.command)
+        fingerprint = engine.catalog.fingerprint
+        if not records and position.event > 0:
+            self._reset(task, position, records, "state")
+        elif known is not None and known.at != (position.command, fingerprint):
+            logger.error(
+                "the query set at command %d was %s, and is %s here",
+                *(known.offset, shown(known.fingerprint), shown(fingerprint)),
+            )
+            self._reset(task, position, records, "commands")
+        elif position.command < offset:
+            self._make_up(task, engine, position, offset, records)
+        else:
+            return records
+        return self._state_of(task)
+
+    def _state_of(self, task: Task) -> StateOf:
+        return [(record.key, record.value or b"") for record in self._log.restore(TopicPartition(*task))]
+
+    def _make_up(self, task: Task, engine: Engine, position: Position, offset: int, records: StateOf) -> None:
+        """Commits what the streams of a partition missed of the command log, from its position on, where
+        ``engine`` is."""
+        engine.assign(task, records)
         now = self._clock()
         for entries in _batched(self._entries(position.command, offset), REPLAY_ENTRIES):
-            outputs: list[Output] = []
-            for effects in engine.command(entries, now):
-                encoder = self._encoder(engine.queries_of(task))
-                outputs += encoder.commands(effects, engine.tables[task])
-                outputs += encoder.aggregates(task, effects.aggregates)
-            self._log.commit(
-                Commit(
-                    outputs=outputs,
-                    state={partition: [StateRecord(*record) for record in engine.state_records(task)]},
-                    positions={partition: Position(position.event, entries[-1][0] + 1)},
-                )
-            )
+            effects = [*engine.command(entries, now), *engine.pay()]
+            self._commit_aside(task, engine, effects, Position(position.event, entries[-1][0] + 1))
+
+    def _reset(self, task: Task, position: Position, records: StateOf, missing: str) -> None:
+        """Commits that the streams of a partition begin anew: what is needed to go on is gone."""
+        logger.error("%s/%d begins anew: %s", *task, _GONE[missing])
+        self._metrics.reset(missing)
+        engine = self._make_engine()
+        self._replay(engine, self.engine.catalog.offset)
+        effects = engine.reset(task, records, position.command, self._clock())
+        self._commit_aside(task, engine, effects, Position(position.event, engine.catalog.offset))
+
+    def _commit_aside(
+        self, task: Task, engine: Engine, effects: Iterable[CommandEffects | Paid], position: Position
+    ) -> None:
+        """A commit of one partition, by an engine of its own."""
+        encoder, table = self._encoder(engine.queries_of(task)), engine.tables[task]
+        outputs: list[Output] = []
+        for one in effects:
+            outputs += encoder.commands(one, table)
+            outputs += encoder.aggregates(task, one.aggregates)
+        state = [StateRecord(*record) for record in engine.state_records(task)]
+        partition = TopicPartition(*task)
+        self._log.commit(Commit(outputs, {partition: state}, {partition: position}))
 
     def _source(self, task: Task) -> Source:
         return self.engine.queries_of(task).source
@@ -288,7 +379,8 @@ class Worker:
         if self._step is None:
             self._expire()
             self._judge_requests()
-            polled = self._log.poll(timeout_s=timeout_s, max_records=self._max_batch_events)
+            wait_s = 0.0 if self.engine.owes else timeout_s
+            polled = self._log.poll(timeout_s=wait_s, max_records=self._max_batch_events)
             self._step = _Step()
             try:
                 self._take_in(polled, self._step)
@@ -308,6 +400,9 @@ class Worker:
         self._next_command = polled.next_command
         self._tick(step)
         self._apply_commands(polled.commands, step)
+        for effects in self.engine.pay():
+            self._take_caused(effects, step)
+            step.moved.add(effects.task)
         for chunk in polled.chunks:
             if Task(*chunk.partition) in self.engine.tables:
                 self._apply_events(chunk, step)
@@ -345,16 +440,14 @@ class Worker:
             for effects in self.engine.tick(task, now):
                 self._take_caused(effects, step)
                 step.moved.add(task)
-                name, streams = self._source(task).name, len(self.engine.tables[task])
-                self._metrics.streams(task.topic, task.partition, name, streams)
 
-    def _take_caused(self, effects: CommandEffects, step: _Step) -> None:
+    def _take_caused(self, effects: CommandEffects | Paid, step: _Step) -> None:
         task = effects.task
         step.outputs += self._codec(task).encoder.commands(effects, self.engine.tables[task])
-        step.count.append(partial(self._metrics.borders, self._source(task).name, effects.borders.sides))
+        step.count.append(partial(self._metrics.borders, self._source(task).name, effects.sides))
         self._take_told(effects, step)
 
-    def _take_told(self, effects: EventEffects | CommandEffects, step: _Step) -> None:
+    def _take_told(self, effects: Effects, step: _Step) -> None:
         if effects.aggregates:
             codec = self._codec(effects.task)
             step.outputs += codec.encoder.aggregates(effects.task, effects.aggregates)
@@ -451,7 +544,7 @@ class Worker:
         late = matches = carried = 0
         refused: Counter[str] = Counter()
         for effects in with_refused(caused, decoded.refused):
-            if isinstance(effects, CommandEffects):
+            if not isinstance(effects, EventEffects):
                 self._take_caused(effects, step)
                 continue
             written = codec.encoder.events(effects, decoded.originals)
@@ -479,7 +572,6 @@ class Worker:
                 match_seconds=match_seconds,
             )
         )
-        self._metrics.streams(task.topic, task.partition, codec.source.name, len(self.engine.tables[task]))
         self._end_deliveries(task, chunk.next_offset, step)
 
     def _deliver(self, waiting: Mapping[int, Delivery], written: Written, effects: EventEffects) -> None:
@@ -509,10 +601,18 @@ class Worker:
             started = perf_counter()
             self._log.commit(step.commit)
             self._metrics.commit(perf_counter() - started)
+            if self._listener is not None:
+                self._listener.committed(step.commit.outputs)
+            for task in step.moved:
+                self._count_streams(task)
         for count in step.count:
             count()
         for answered in step.answered:
             answered.done(answered)  # type: ignore[arg-type]
+
+    def _tell_moved(self) -> None:
+        if self._listener is not None:
+            self._listener.moved()
 
     def _commit_of(self, step: _Step) -> Commit:
         command = self.engine.catalog.offset
@@ -550,9 +650,14 @@ class Worker:
     # ---- metrics
 
     def _count_queries(self) -> None:
+        self._metrics.query_set(self.engine.catalog.offset, self.engine.catalog.fingerprint)
         for name, queries in self.engine.sets.items():
             active = queries.active
             self._metrics.queries(name, active=active, disabled=len(queries.slot_of) - active)
+
+    def _count_streams(self, task: Task) -> None:
+        table, name = self.engine.tables[task], self._source(task).name
+        self._metrics.partition(*task, name, streams=len(table), owed=table.owed.records)
 
     def measure(self) -> None:
         """Sets what is looked at now and then: the lag of every partition, a round trip to the log, and what

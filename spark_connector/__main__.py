@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event
@@ -23,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark_connector import tables
 from spark_connector.balance import NO_BEGINNING, violations
 from spark_connector.jars import JarsError
+from spark_connector.properties import PropertiesError, client_properties
 from spark_connector.report import visit_report
 from spark_connector.schemas import BORDERS
 from spark_connector.session import SessionError, local_session
@@ -47,6 +48,12 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="Kafka's bootstrap servers")
     made.add_argument("--out", required=True, metavar="DIR", help="folder of the tables and their checkpoint")
+    made.add_argument(
+        "--client-properties",
+        type=Path,
+        metavar="FILE",
+        help="settings of the Kafka client, name=value a line, as Kafka's own tools take them",
+    )
     made.add_argument("--prefix", default="", help="the service's topic prefix")
     made.add_argument(
         "--continuous",
@@ -75,14 +82,21 @@ def _seconds(text: str) -> float:
 def main(arguments: Sequence[str] | None = None) -> int:
     given = parser().parse_args(arguments)
     try:
+        client = client_properties(given.client_properties) if given.client_properties else {}
         spark = local_session(given.jars)
-    except (SessionError, JarsError) as problem:
+    except (SessionError, JarsError, PropertiesError) as problem:
         _say(str(problem))
         return FAILED
     try:
         with _stop_requests() as stop:
             ingest(
-                spark, given.bootstrap, given.out, prefix=given.prefix, every_s=given.continuous, stop=stop
+                spark,
+                given.bootstrap,
+                given.out,
+                prefix=given.prefix,
+                every_s=given.continuous,
+                stop=stop,
+                client=client,
             )
         return report(spark, given.out, given.source)
     except PySparkException as problem:
@@ -109,7 +123,14 @@ def _stop_requests() -> Iterator[Event]:
 
 
 def ingest(
-    spark: SparkSession, bootstrap: str, out: str, *, prefix: str, every_s: float | None, stop: Event
+    spark: SparkSession,
+    bootstrap: str,
+    out: str,
+    *,
+    prefix: str,
+    every_s: float | None,
+    stop: Event,
+    client: Mapping[str, str] | None = None,
 ) -> None:
     """Runs the queries of both tables until they end or ``stop`` is set, and tells of every batch.
 
@@ -119,7 +140,7 @@ def ingest(
     told: set[tuple[str | None, int]] = set()
     with ExitStack() as ends:
         for kind in tables.TABLES:
-            query = tables.start(spark, bootstrap, out, kind, prefix=prefix, every_s=every_s)
+            query = tables.start(spark, bootstrap, out, kind, prefix=prefix, every_s=every_s, client=client)
             ends.callback(query.stop)
             running.append(query)
         while any(query.isActive for query in running) and not stop.is_set():

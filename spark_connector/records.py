@@ -14,7 +14,7 @@ within a schema version.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from operator import or_
 
@@ -30,14 +30,18 @@ _NO_ATTRS = "array<struct<name: string, value: variant, type: string>>"
 MAX_BATCH_RECORDS = 1_000_000
 
 
-def messages(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
-    """The stream of a topic's committed messages, from the first that the log still has.
+def messages(
+    spark: SparkSession, bootstrap: str, topic: str, client: Mapping[str, str] | None = None
+) -> DataFrame:
+    """The stream of a topic's committed messages, from the first that the log still has. ``client`` are
+    settings of the Kafka client under its own names (security, mostly).
 
     Starting the query fails when messages that were not read yet are gone from the log: a table that lacks
     records must not look complete.
     """
     return (
         spark.readStream.format("kafka")
+        .options(**{f"kafka.{name}": value for name, value in (client or {}).items()})
         .option("kafka.bootstrap.servers", bootstrap)
         .option("kafka.isolation.level", "read_committed")
         .option("kafka.request.timeout.ms", "5000")

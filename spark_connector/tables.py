@@ -16,6 +16,7 @@ has its minimum and maximum in every file. Messages that are no records lie in t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
 
 from pyspark.errors import AnalysisException
@@ -36,16 +37,17 @@ def start(
     *,
     prefix: str = "",
     every_s: float | None = None,
+    client: Mapping[str, str] | None = None,
 ) -> StreamingQuery:
     """Starts to bring the table up to date from the topic ``prefix + kind.topic``.
 
     ``every_s`` None: takes what is committed now and stops by itself. Otherwise a batch every so many
     seconds until the query is stopped. Any folder that Spark can write to will do as ``out``. The query bears
-    the topic's name.
+    the topic's name. ``client``: see ``records.messages``.
     """
     topic = prefix + kind.topic
     writer = (
-        decode(messages(spark, bootstrap, topic), kind)
+        decode(messages(spark, bootstrap, topic, client), kind)
         .writeStream.queryName(topic)
         .format("parquet")
         .partitionBy("source", "day")

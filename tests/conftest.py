@@ -1,21 +1,16 @@
 """How the suite is dealt out to workers: a file stays together, so do all that share a Spark session, and the
-longest groups begin first. ``HYPOTHESIS_PROFILE`` chooses how long tests with random input go on."""
+longest groups begin first."""
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
-
-settings.register_profile("soak", max_examples=15_000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 LONGEST = (
     "cases/test_cases_kafka.py",
     "spark/",
+    "faults/test_kills.py",
     "index/test_modes.py",
     "cases/test_cases_sqlite.py",
     "log/",

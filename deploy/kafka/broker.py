@@ -22,6 +22,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,8 +114,11 @@ def _fetch_by_ivy(libs: Path) -> None:
     _run([_java(), "-jar", str(ivy), "-error", *what, *where], "Ivy could not fetch the broker")
 
 
-def start(port: int, controller_port: int, directory: Path) -> Broker:
-    """Starts a node whose storage is in ``directory`` and returns when it answers, within 90 s.
+def start(
+    port: int, controller_port: int, directory: Path, more: Mapping[str, object] | None = None
+) -> Broker:
+    """Starts a node whose storage is in ``directory`` and returns when it answers, within 90 s. ``more``
+    are settings of the broker that go before its own.
 
     Started again on a directory that it has used, it goes on with what is there. Raises BrokerError.
     """
@@ -124,7 +128,7 @@ def start(port: int, controller_port: int, directory: Path) -> Broker:
     java, classpath = _java(), f"{fetch()}/*"
     directory.mkdir(parents=True, exist_ok=True)
     settings = _settings_path(directory)
-    settings.write_text(_settings(port, controller_port, directory))
+    settings.write_text(_settings(port, controller_port, directory, more or {}))
     if not (directory / "storage" / "meta.properties").exists():
         tool = [java, "-cp", classpath, "kafka.tools.StorageTool", "format", "--standalone"]
         _run([*tool, "-t", "rangewatch-dev-broker00", "-c", str(settings)], "formatting the storage failed")
@@ -160,14 +164,14 @@ def _wait(broker: Broker, port: int) -> None:
     raise BrokerError(f"the broker {state}; the end of {log}:\n{tail}")
 
 
-def _settings(port: int, controller_port: int, directory: Path) -> str:
-    own = {
+def _settings(port: int, controller_port: int, directory: Path, more: Mapping[str, object]) -> str:
+    own: dict[str, object] = {
         "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
         "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
         "controller.quorum.bootstrap.servers": f"{HOST}:{controller_port}",
         "log.dirs": directory / "storage",
     }
-    lines = [f"{name}={value}" for name, value in own.items()]
+    lines = [f"{name}={value}" for name, value in {**own, **more}.items()]
     return (HERE / "server.properties").read_text() + "\n" + "\n".join(lines) + "\n"
 
 

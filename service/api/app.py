@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from service import __version__
 from service.api import (
+    access,
     bulk,
     collection,
     collections,
@@ -22,6 +23,7 @@ from service.api import (
     explain,
     health,
     history,
+    live,
     outputs,
     overview,
     problems,
@@ -48,12 +50,13 @@ holds: `active_from` names the first offset of each partition that sees it.
 #: answers about a stream come before the stream, whose id may hold a slash.
 _ROUTERS = (
     *(sources, bulk, collections, collection, overview, queries, validation, explain),
-    *(events, stream_answers, streams, outputs, history, health),
+    *(events, stream_answers, streams, outputs, live, history, health),
 )
 
 
 def create_app(runtime: Runtime, settings: Settings, metrics: Metrics) -> FastAPI:
-    """The application. It neither starts nor stops the runtime."""
+    """The application. It neither starts nor stops the runtime. Raises KeysError."""
+    access.check_roles(route for module in _ROUTERS for route in module.router.routes)
     app = FastAPI(
         title="Rangewatch",
         version=__version__,
@@ -61,6 +64,7 @@ def create_app(runtime: Runtime, settings: Settings, metrics: Metrics) -> FastAP
         description=_DESCRIPTION,
         redirect_slashes=False,
         redoc_url=None,
+        dependencies=[Depends(access.Guard(settings, metrics))],
     )
     attach(app, Service(runtime, settings, metrics))
     problems.install(app)
@@ -84,6 +88,7 @@ def _document(app: FastAPI) -> None:
             )
             _replace_errors(made)
             _restore_examples(made)
+            access.document_roles(made)
             app.openapi_schema = made
         return app.openapi_schema
 

@@ -38,12 +38,13 @@ async def _limited(request: Request, limit: int, setting: str) -> AsyncIterator[
     async for chunk in chunks:
         length += len(chunk)
         if length > limit:
-            await _discard(chunks)
+            await discard(chunks)
             raise too_large("the body", limit, setting)
         yield chunk
 
 
-async def _discard(chunks: AsyncIterator[bytes]) -> None:
+async def discard(chunks: AsyncIterator[bytes]) -> None:
+    """Reads on and throws away what comes, up to ``DISCARDED_BYTES``."""
     length = 0
     async for chunk in chunks:
         length += len(chunk)

@@ -13,6 +13,7 @@ from fastapi import Depends, FastAPI, Request
 from service.api.problems import NOT_RUNNING, Unready
 from service.engine.commands import Command, Outcome
 from service.engine.engine import Engine
+from service.keys import NOBODY, Principal
 from service.log.port import Message
 from service.metrics import Metrics
 from service.model import Reason, Refusal, Source
@@ -29,6 +30,7 @@ class Service:
     runtime: Runtime
     settings: Settings
     metrics: Metrics
+    principal: Principal = NOBODY
     actor: str | None = None
 
     async def ask(self, question: Callable[[Engine], T]) -> T:
@@ -47,6 +49,10 @@ class Service:
         self, commands: Sequence[Command], *, atomic: bool
     ) -> Sequence[Outcome | Refusal | None]:
         return await _result(self.runtime.command(commands, atomic=atomic, by=self.actor))
+
+    async def picture(self, question: Callable[[Engine], T]) -> tuple[int, T]:
+        """As ``ask``, with the number of the first commit that the answer does not have."""
+        return await _result(self.runtime.picture(question))
 
     async def history(self, start: int, limit: int) -> tuple[list[tuple[int, Any]], int]:
         """A stretch of the command log, and the offset to go on from."""
@@ -100,11 +106,12 @@ def _live_service(request: Request) -> Service:
         raise Unready(NOT_RUNNING)
     if not service.runtime.ready:
         raise Unready("the service is catching up; try again")
-    return replace(service, actor=_actor(request))
+    principal: Principal = request.state.principal
+    return replace(service, principal=principal, actor=principal.name or _claimed(request))
 
 
-def _actor(request: Request) -> str | None:
-    """Who asks, by what the client says of itself. Raises Refusal: limit."""
+def _claimed(request: Request) -> str | None:
+    """Who asks, by what a client without a key says of itself. Raises Refusal: limit."""
     actor = request.headers.get("x-actor")
     if actor is not None and len(actor) > MAX_ACTOR:
         raise Refusal(Reason.LIMIT, "X-Actor", f"has more than {MAX_ACTOR} characters; shorten it")

@@ -69,8 +69,8 @@ class Asked(BaseModel):
 )
 async def get_history(asked: Annotated[Asked, Query()], service: LiveService) -> Response:
     """Looks at `limit` commands from `after` on and shows those asked for. The end is reached when `next` is
-    no more than the command of your last change. `by` is what a client said of itself in the header
-    `X-Actor`."""
+    no more than the command of your last change. `by` is the name of the client's key; where there
+    are no keys, what it said of itself in the header `X-Actor`."""
     service.check_limit(asked.limit)
     wanted = asked.model_dump(include={"query", "source", "collection"}, exclude_none=True)
     found, following = await service.history(asked.after, asked.limit)

@@ -69,7 +69,7 @@ def _known(topic: str) -> str:
 )
 async def read_topic(topic: str, reading: Annotated[Reading, Query()], service: LiveService) -> Response:
     """A page of `matches`, `borders`, `joins`, `aggregates` or `dead_letter` of the embedded log. On Kafka
-    consumers read the topics themselves (501)."""
+    consumers read the topics themselves (501). `dead_letter` has events of everybody: for admins only."""
     service.check_limit(reading.limit)
     try:
         records, after = await asyncio.to_thread(

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from service.log.port import LogError
+from service.log.port import LogError, LogUnavailable
 from service.model import Reason, Refusal
 from service.runtime import Busy, NotRunning
 
@@ -35,6 +35,7 @@ _STATUS_OF: Mapping[Reason, int] = {
     Reason.UNKNOWN_ID: 404,
     Reason.CHANGED: 412,
     Reason.TOO_LARGE: 413,
+    Reason.QUOTA: 429,
 }
 
 _REASON_OF_STATUS: Mapping[int, str] = {
@@ -63,10 +64,17 @@ class Problem(BaseModel):
 
 
 class ProblemError(Exception):
-    """A problem that no Refusal expresses: another status, or members of its own (``extra``)."""
+    """A problem that no Refusal expresses: another status, members (``extra``) or headers of its own."""
 
     def __init__(
-        self, status: int, reason: str, field: str, detail: str, *, extra: Mapping[str, Any] | None = None
+        self,
+        status: int,
+        reason: str,
+        field: str,
+        detail: str,
+        *,
+        extra: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(detail)
         self.status = status
@@ -74,6 +82,7 @@ class ProblemError(Exception):
         self.field = field
         self.detail = detail
         self.extra = extra or {}
+        self.headers = headers or {}
 
 
 class Unready(ProblemError):
@@ -132,7 +141,9 @@ async def _refusal(_: Request, error: Exception) -> Response:
 
 async def _problem_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, ProblemError)
-    return problem(error.status, error.reason, error.field, error.detail, extra=error.extra)
+    return problem(
+        error.status, error.reason, error.field, error.detail, extra=error.extra, headers=error.headers
+    )
 
 
 async def _busy(_: Request, __: Exception) -> Response:
@@ -144,7 +155,10 @@ async def _not_running(_: Request, __: Exception) -> Response:
 
 
 async def _log_error(request: Request, error: Exception) -> Response:
-    _logger.error("%s %s: the log failed", request.method, request.url.path, exc_info=error)
+    if isinstance(error, LogUnavailable):  # the worker has said so already, and many may ask
+        _logger.warning("%s %s: %s", request.method, request.url.path, error)
+    else:
+        _logger.error("%s %s: the log failed", request.method, request.url.path, exc_info=error)
     return problem(503, "unavailable", "", "the log is not available; whether the change holds is not known")
 
 
@@ -174,12 +188,15 @@ async def _failure(request: Request, error: Exception) -> Response:
 
 _EXAMPLES: Mapping[int, tuple[str, str, str]] = {
     400: ("bad_request", "", "the request ended before its body did"),
+    401: ("unauthenticated", "Authorization", "send a key, as Authorization: Bearer rw_..."),
+    403: ("forbidden", "Authorization", "POST /v1/queries needs the role write; port-dashboard has read"),
     404: ("unknown_id", "id", "there is no query 'harbour-7-fast'"),
     409: ("exists", "id", "query 'harbour-7-fast' exists; use PUT to replace it"),
     412: ("changed", "If-Match", "query 'harbour-7-fast' is at version 12; read it again and repeat"),
     413: ("too_large", "", "the body is longer than the 33554432 bytes of max_request_bytes"),
     415: ("unsupported_media_type", "Content-Type", "must be application/geo+json or text/csv"),
     422: ("unknown_attribute", "where", "source 'ais' has no attribute 'speed'"),
+    429: ("quota", "", "more than 50 requests a second, which is max_requests_per_s; try again in 0.02 s"),
     500: ("internal", "", "the service failed on this request; its log says why"),
     501: ("not_supported", "", "consumers read the topics of this log themselves"),
     503: ("unavailable", "", "the service is catching up; try again"),

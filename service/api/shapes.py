@@ -89,9 +89,14 @@ class IndexPart(Shape):
 
 class IndexView(Shape):
     source: str
-    matching: list[IndexPart]
-    quiet: list[IndexPart]
-    shaped: list[IndexPart]
+    matching: list[IndexPart] = Field(description="of the queries with `match` in their `on`")
+    quiet: list[IndexPart] = Field(description="of the others")
+    keeping: list[IndexPart] = Field(description="of regions of `keep`")
+    crossing: list[IndexPart] = Field(description="of the queries with `cross` once more")
+    shaped: list[IndexPart] = Field(
+        description="of the queries with polygons or circles, whatever their `on`"
+    )
+    shaped_keeping: list[IndexPart] = Field(description="of regions of `keep` with polygons or circles")
 
 
 class Why(Shape):

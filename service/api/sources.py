@@ -62,8 +62,8 @@ _INDEX_VIEW = {
             "predicted_ns": 21.0,
         },
     ],
-    "quiet": [],
-    "shaped": [],
+    **{name: [] for name in ("quiet", "keeping", "crossing")},
+    **{name: [] for name in ("shaped", "shaped_keeping")},
 }
 _CHANGED = {
     **_VIEW,
@@ -118,8 +118,7 @@ async def get_source(name: str, service: LiveService) -> Response:
 )
 async def get_index(name: str, service: LiveService) -> Response:
     """The structures that hold the queries, why each was chosen, and what an event was predicted to cost in
-    it. ``matching`` has the queries with ``match`` in their ``on``, ``quiet`` the others, ``shaped`` those
-    with polygons and circles."""
+    it."""
 
     def look(engine: Engine) -> dict[str, Any] | None:
         source = engine.catalog.sources.get(name)

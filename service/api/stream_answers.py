@@ -22,6 +22,7 @@ from service.api.bodies import json_answer
 from service.api.context import LiveService
 from service.api.events import OfSource
 from service.api.lookup import living_stream, registered_query
+from service.api.paths import TEXT
 from service.api.problems import documented
 from service.api.shapes import answer
 from service.engine.commands import Registered
@@ -103,7 +104,7 @@ class _Trace(NamedTuple):
 
 
 @router.get(
-    "/{id:path}/trace",
+    f"/{{id:{TEXT}}}/trace",
     summary="Why did it not fire?",
     response_model=None,
     responses={
@@ -169,7 +170,7 @@ class _Standing(NamedTuple):
 
 
 @router.get(
-    "/{id:path}/safe-region",
+    f"/{{id:{TEXT}}}/safe-region",
     summary="How far may it move before anything changes?",
     response_model=None,
     responses={

@@ -10,6 +10,7 @@ from service.api.bodies import json_answer
 from service.api.context import LiveService
 from service.api.events import OfSource
 from service.api.lookup import queries_of, unknown_stream
+from service.api.paths import TEXT
 from service.api.problems import documented
 from service.api.shapes import StreamView, answer
 from service.engine import engine as engines
@@ -29,7 +30,7 @@ _VIEW = {
 
 
 @router.get(
-    "/{id:path}",
+    f"/{{id:{TEXT}}}",
     summary="One stream",
     response_model=None,
     responses={200: answer(StreamView, "The stream as it stands.", _VIEW), **documented(404, 422, 503)},
@@ -60,7 +61,7 @@ async def get_stream(id: str, of: Annotated[OfSource, Query()], service: LiveSer
 
 
 @router.delete(
-    "/{id:path}",
+    f"/{{id:{TEXT}}}",
     summary="Remove a stream",
     status_code=204,
     response_model=None,

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from service import __version__
 from service.cli.errors import FAILED, USAGE, CliError
-from service.settings import PREFIX, Settings, SettingsError, load_settings
+from service.settings import PREFIX, Settings, SettingsError, load_settings, secret_names
 
 if TYPE_CHECKING:
     from uvicorn import Server
 
     from service.log.port import Log
     from service.runtime import Runtime
+    from service.tls import Certificate
 
 _logger = logging.getLogger("rangewatch")
 
@@ -37,10 +38,14 @@ def add(commands: Any) -> None:
         "serve",
         help="run the service",
         description="Runs the service until it is interrupted. A setting comes from a flag, else from its"
-        f" variable ({PREFIX}PORT for --port), else from the TOML file.",
+        f" variable ({PREFIX}PORT for --port), else from the TOML file. Secrets have no flags.",
+        # An abbreviation could take a secret for the file that holds one.
+        allow_abbrev=False,
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings as TOML")
     for name, field in Settings.model_fields.items():
+        if name in secret_names():
+            continue
         parser.add_argument(
             f"--{name.replace('_', '-')}",
             default=argparse.SUPPRESS,
@@ -62,34 +67,55 @@ def run(args: argparse.Namespace) -> int:
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     # The client warns of slow requests and moving coordinators in normal running; what matters is raised.
     logging.getLogger("kafka").setLevel(logging.ERROR)
-    return _serve(settings)
+    try:
+        return _serve(settings)
+    except SettingsError as error:
+        raise CliError(str(error), USAGE) from None
 
 
 def _serve(settings: Settings) -> int:
     from uvicorn import Config, Server
 
+    from service.api.access import is_loopback
     from service.api.app import create_app
+    from service.keys import KeysError
     from service.metrics import Metrics
     from service.runtime import Runtime
+    from service.tls import Certificate
 
+    if not (settings.keys_file or settings.allow_open or is_loopback(settings.host)):
+        raise CliError(
+            f"without keys the service is for this machine only, not for {settings.host}: name a keys_file"
+            ' ("rangewatch keys new" makes one), or set allow_open if something else guards it',
+            USAGE,
+        )
+    certificate = Certificate(settings) if settings.tls_cert else None
+    log = open_log(settings)
     listening = _bind(settings)
     metrics = Metrics()
-    runtime = Runtime(open_log(settings), settings, metrics)
+    runtime = Runtime(log, settings, metrics)
+    try:
+        app = create_app(runtime, settings, metrics)
+    except KeysError as error:
+        raise CliError(str(error), USAGE) from None
     config = Config(
-        create_app(runtime, settings, metrics),
+        app,
         log_config=None,
         access_log=False,
+        server_header=False,
+        headers=[("X-Content-Type-Options", "nosniff")],
         lifespan="off",
         timeout_graceful_shutdown=max(1, round(settings.stop_timeout_s)),
     )
+    config.load()
+    config.ssl = certificate.context if certificate else None
     server = Server(config)
     # After its own shutdown the server raises the signal again, for us: both end in the ``finally`` below.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     runtime.start()
-    _logger.info(
-        "rangewatch %s, log %s, listening on %s", __version__, _log_name(settings), _address(listening)
-    )
-    _watch(runtime, server)
+    address = _address(listening, "https" if certificate else "http")
+    _logger.info("rangewatch %s, log %s, listening on %s", __version__, _log_name(settings), address)
+    _watch(runtime, server, certificate)
     try:
         server.run(sockets=[listening])
     except KeyboardInterrupt:
@@ -109,17 +135,28 @@ def _stop(runtime: Runtime, timeout_s: float) -> bool:
     return True
 
 
-def _watch(runtime: Runtime, server: Server) -> None:
-    """Ends the server when the worker dies: whoever started the process starts it again."""
+def _watch(runtime: Runtime, server: Server, certificate: Certificate | None) -> None:
+    """Ends the server when the worker dies: whoever started the process starts it again. Takes up a new
+    certificate."""
 
     def watch() -> None:
         pause = threading.Event()
         while not server.should_exit:
             if runtime.failure is not None:
                 server.should_exit = True
+            if certificate is not None:
+                _renew(certificate)
             pause.wait(_WATCH_S)
 
     threading.Thread(target=watch, name="watch", daemon=True).start()
+
+
+def _renew(certificate: Certificate) -> None:
+    try:
+        if certificate.refresh():
+            _logger.info("a new certificate is in use")
+    except SettingsError as error:
+        _logger.error("the certificate stays as it was: %s", error)
 
 
 def _bind(settings: Settings) -> socket.socket:
@@ -134,13 +171,13 @@ def _bind(settings: Settings) -> socket.socket:
     return listening
 
 
-def _address(listening: socket.socket) -> str:
+def _address(listening: socket.socket, scheme: str) -> str:
     host, port = listening.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def open_log(settings: Settings) -> Log:
-    """The log adapter that the settings name; not opened yet."""
+    """The log adapter that the settings name; not opened yet. Raises SettingsError."""
     max_bytes = max(settings.max_message_bytes * _LONGEST_ESCAPE, _WIDEST_RECORD_BYTES)
     if settings.log_kind == "sqlite":
         from service.log.sqlite import SqliteLog
@@ -148,6 +185,7 @@ def open_log(settings: Settings) -> Log:
         return SqliteLog(settings.log_place, max_message_bytes=max_bytes)
     from service.log.kafka import KafkaLog
     from service.log.kafka_library import is_installed
+    from service.log.kafka_security import client_of, client_options
 
     if not is_installed(settings.kafka_client):
         raise CliError(f"setting 'kafka_client': {settings.kafka_client} is not installed (the extra: fast)")
@@ -160,13 +198,16 @@ def open_log(settings: Settings) -> Log:
         partitions=settings.partitions,
         replication=settings.replication,
         max_message_bytes=max_bytes,
-        client=settings.kafka_client,
+        client=client_of(settings),
+        client_options=client_options(settings, client_of(settings)),
+        timeout_s=settings.log_timeout_s,
+        session_timeout_s=settings.session_timeout_s,
     )
 
 
 def _log_name(settings: Settings) -> str:
     if settings.log_kind == "sqlite":
         return settings.log
-    from service.log.kafka_library import chosen
+    from service.log.kafka_security import client_of
 
-    return f"{settings.log} over {chosen(settings.kafka_client)}"
+    return f"{settings.log} over {client_of(settings)}"

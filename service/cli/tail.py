@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from service.cli.client import add_url, connected, send
 from service.cli.errors import UNREACHABLE, USAGE, CliError
 from service.log.topics import OUTPUTS
+from service.settings import SettingsError, load_settings
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -40,7 +41,11 @@ def add(commands: Any) -> None:
         help="begin at offset N; -N: N before the end (of each partition) (%(default)s)",
     )
     parser.add_argument("--once", action="store_true", help="stop at the end instead of following")
-    parser.add_argument("--log", metavar="kafka:HOST:PORT,...", help="read from Kafka instead of the service")
+    parser.add_argument(
+        "--log",
+        metavar="kafka:HOST:PORT,...",
+        help="read from Kafka instead of the service; its security comes from RANGEWATCH_KAFKA_... variables",
+    )
     parser.add_argument("--topic-prefix", default="", metavar="TEXT", help="as the service has it, on Kafka")
     add_url(parser)
     parser.set_defaults(run=run)
@@ -91,6 +96,8 @@ def _from_kafka(args: argparse.Namespace, bootstrap: str) -> Iterator[Tailed]:
     import kafka
     from kafka.errors import KafkaError
 
+    from service.log.kafka_security import client_options
+
     topic = args.topic_prefix + args.topic
     try:
         consumer = kafka.KafkaConsumer(
@@ -98,7 +105,10 @@ def _from_kafka(args: argparse.Namespace, bootstrap: str) -> Iterator[Tailed]:
             isolation_level="read_committed",
             enable_auto_commit=False,
             group_id=None,
+            **client_options(load_settings({})),
         )
+    except SettingsError as error:
+        raise CliError(str(error), USAGE) from None
     except KafkaError as error:
         raise CliError(f"no Kafka broker answers at {bootstrap}: {error}", UNREACHABLE) from None
     try:

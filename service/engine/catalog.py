@@ -10,6 +10,7 @@ Pure. Borders that a change causes are the engine's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
@@ -28,6 +29,7 @@ from service.engine.commands import (
     PutSource,
     Registered,
 )
+from service.engine.fingerprint import mark
 from service.language import Limits, parse_query, parse_source, patch_body, query_body, source_body
 from service.model import Query, Reason, Refusal, Source
 
@@ -57,6 +59,8 @@ class SourceChange(NamedTuple):
 class Quarantined(NamedTuple):
     body: Any
     refusal: Refusal
+    version: int
+    """Offset of the entry, as ``Registered`` has it."""
 
 
 class Catalog:
@@ -70,6 +74,8 @@ class Catalog:
         self.source_versions: dict[str, int] = {}
         self.queries: dict[str, Registered] = {}
         self.quarantined: dict[str, Quarantined] = {}
+        #: of the query set at ``offset``, see ``fingerprint``
+        self.fingerprint = 0
         self.collections = Collections()
         self._expiries: list[tuple[int, str]] = []
 
@@ -88,11 +94,12 @@ class Catalog:
     def apply(
         self, offset: int, body: Any, judged: Query | Source | None = None
     ) -> QueryChange | SourceChange | None:
-        """Takes one entry of the command log. None where it changes nothing (a second delete, quarantine).
+        """Takes one entry of the command log. None where it changes nothing (a second delete, quarantine, an
+        entry that this program has not written).
 
         ``judged`` is what a draft made the entry from: of a query, it is taken as it is, not read again."""
         self.offset = offset + 1
-        op = body.get("op") if isinstance(body, dict) else None
+        op = _op(body)
         if op == "source":
             return self._apply_source(offset, body)
         if op == "query":
@@ -103,11 +110,17 @@ class Catalog:
             self.collections.apply(offset, body)
         return None
 
-    def _apply_source(self, offset: int, body: dict[str, Any]) -> SourceChange:
+    def _apply_source(self, offset: int, body: dict[str, Any]) -> SourceChange | None:
         name = body["name"]
         before = self.sources.get(name)
-        after = _in_order(before, parse_source(name, body["source"]))
+        try:
+            after = _in_order(before, parse_source(name, body["source"]))
+        except Refusal:
+            return None
         self.sources[name] = after
+        if name in self.source_versions:
+            self.fingerprint ^= mark(self.source_versions[name])
+        self.fingerprint ^= mark(offset)
         self.source_versions[name] = offset
         return SourceChange(offset, before, after)
 
@@ -115,20 +128,30 @@ class Catalog:
         self, offset: int, body: dict[str, Any], judged: Query | Source | None
     ) -> QueryChange | None:
         id = body["id"]
-        old = self.queries.pop(id, None)
-        self.quarantined.pop(id, None)
+        old = self._take_out(id)
         before = old.query if old else None
         try:
             after = judged if isinstance(judged, Query) else self._read(id, body["query"])
         except Refusal as refusal:
-            self.quarantined[id] = Quarantined(body["query"], refusal)
+            self.quarantined[id] = Quarantined(body["query"], refusal, offset)
+            self.fingerprint ^= mark(offset, quarantined=True)
             self.collections.follow(offset, id, body["query"].get("tags"))
             return QueryChange(offset, id, before, None, "quarantined") if before else None
         self.queries[id] = Registered(after, offset)
+        self.fingerprint ^= mark(offset)
         self.collections.follow(offset, id, after.tags)
         if after.expires_at is not None:
             heappush(self._expiries, (after.expires_at, id))
         return QueryChange(offset, id, before, after, _reason(before, after))
+
+    def _take_out(self, id: str) -> Registered | None:
+        """Nothing is in force under this id any more. Returns what was registered."""
+        old, bad = self.queries.pop(id, None), self.quarantined.pop(id, None)
+        if old is not None:
+            self.fingerprint ^= mark(old.version)
+        if bad is not None:
+            self.fingerprint ^= mark(bad.version, quarantined=True)
+        return old
 
     def _read(self, id: str, body: Any) -> Query:
         return parse_query(body, self.sources, id=id, now_ms=None, limits=self.limits)
@@ -137,12 +160,32 @@ class Catalog:
         old = self.queries.get(body["id"])
         if "expires_at" in body and (old is None or old.query.expires_at != body["expires_at"]):
             return None  # another worker was faster, and it may be another query by now
-        self.quarantined.pop(body["id"], None)
+        self._take_out(body["id"])
         self.collections.follow(offset, body["id"], None)
         if old is None:
             return None
-        del self.queries[old.query.id]
-        return QueryChange(offset, body["id"], old.query, None, body.get("reason", "deleted"))
+        reason = "expired" if body.get("reason") == "expired" else "deleted"
+        return QueryChange(offset, body["id"], old.query, None, reason)
+
+
+_FIELDS: Mapping[str, Mapping[str, type]] = {
+    "source": {"name": str, "source": dict},
+    "query": {"id": str, "query": dict},
+    "delete": {"id": str},
+    "collection": {"name": str, "source": str, "kind": str},
+}
+
+
+def _op(body: Any) -> str | None:
+    """What an entry does; None where it lacks what that takes. One that somebody else has put into the log
+    must not keep the service from reading on."""
+    op = body.get("op") if isinstance(body, dict) else None
+    fields = _FIELDS.get(op) if isinstance(op, str) else None
+    if fields is None:
+        return None
+    if op == "collection" and body.get("deleted"):
+        fields = {"name": str}
+    return op if all(isinstance(body.get(name), kind) for name, kind in fields.items()) else None
 
 
 def _reason(before: Query | None, after: Query) -> str:
@@ -226,6 +269,8 @@ class Draft:
             return
         counted = query.aggregates.of if query.aggregates else ()
         named = {*query.select, *counted} | query.region.attributes
+        if query.keep_region is not None:
+            named |= query.keep_region.attributes
         for name in sorted(changed & named):
             raise Refusal(
                 Reason.IN_USE,
@@ -289,7 +334,8 @@ class Draft:
             return
         most = self._catalog.max_queries
         if len(self._catalog.queries) + self._growth >= most:
-            raise Refusal(Reason.LIMIT, "id", f"there are {most} queries, the most allowed")
+            detail = f"there are {most} queries, all that max_queries allows; delete some"
+            raise Refusal(Reason.QUOTA, "id", detail)
         self._growth += 1
 
     def _change_member(self, command: ChangeMember) -> Prepared:

@@ -13,6 +13,7 @@ members of each query after the change are at hand, and those that ask for aggre
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,13 +21,17 @@ from service.engine.aggregates import AggregateRecord
 from service.engine.catalog import QueryChange
 from service.engine.clauses import Filter
 from service.engine.delta import Transition, settle
-from service.engine.effects import ENTER, LEAVE, BorderRecords, Cause, CommandEffects, Task
+from service.engine.distinct import distinct
+from service.engine.effects import Change, CommandEffects, Task, only_aggregates
+from service.engine.owed import Entries
 from service.engine.queryset import KIND_BIT, QuerySet, active_region
 from service.engine.rules import NEVER, Flags, rule_of
-from service.engine.streams import StreamTable, next_numbers
+from service.engine.streams import StreamTable
 from service.index.protocol import Hits, Rows, Slots
 from service.model import Aggregates, Kind, Query, Region
 
+_AT_ONCE = 1 << 15
+"""Pairs that are settled together: few enough for their columns to stay near the processor."""
 _ENTER, _LEAVE = KIND_BIT[Kind.ENTER], KIND_BIT[Kind.LEAVE]
 _BOTH = _ENTER | _LEAVE
 
@@ -34,7 +39,8 @@ _BOTH = _ENTER | _LEAVE
 def apply_changes(
     queries: QuerySet, changes: Sequence[QueryChange], tables: Sequence[tuple[Task, StreamTable]], now_ms: int
 ) -> list[CommandEffects]:
-    """Moves the queries of one source and says who entered and left. O(streams x boxes) at most."""
+    """Moves the queries of one source. Who entered and left is owed from now on (``owed``); what is told of
+    aggregates is returned. O(streams x boxes) at most."""
     telling = [change for change in changes if _tells(change)] if tables else []
     old = queries.filter_of(enumerate(change.before for change in telling))
     slot_of_dropped = {c.id: queries.slot_of[c.id] for c in changes if c.before and not c.after}
@@ -46,8 +52,8 @@ def apply_changes(
         [slot_of_dropped.get(c.id, queries.slot_of.get(c.id, -1)) for c in telling], dtype=np.int32
     )
     group = _Group(telling, slots, old, new, keep)
-    effects = [group.effects(task, table, queries, now_ms) for task, table in tables]
-    return [effect for effect in effects if len(effect.borders.seq) or effect.aggregates]
+    caused = ((task, table, group.apply(table, queries, now_ms)) for task, table in tables)
+    return [only_aggregates(task, table.point, told) for task, table, told in caused if told]
 
 
 def _active_keep(query: Query | None) -> Region | None:
@@ -93,7 +99,7 @@ class _Group:
         self.old = old
         self.new = new
         self.keep = keep
-        self.causes = [Cause(change.command, change.reason) for change in changes]
+        self.changes = changes
         regions = [(active_region(change.before), active_region(change.after)) for change in changes]
         self.watched0: Flags = np.array([old is not None for old, _ in regions], dtype=np.bool_)
         self.watched1: Flags = np.array([new is not None for _, new in regions], dtype=np.bool_)
@@ -109,18 +115,26 @@ class _Group:
         self.on0 = np.array([_bits(change.before) for change in changes], dtype=np.uint8)
         self.on1 = np.array([_bits(change.after) for change in changes], dtype=np.uint8)
 
-    def effects(self, task: Task, table: StreamTable, queries: QuerySet, now_ms: int) -> CommandEffects:
+    def apply(self, table: StreamTable, queries: QuerySet, now_ms: int) -> list[AggregateRecord]:
         now = table.time.at(now_ms)
-        streams, places, (inside0, inside1, kept, _) = _any_of(
-            [
-                table.inside(self.old),
-                table.inside(self.new),
-                table.inside(self.keep),
-                self._remembered(table),
-            ],
-            len(self.slots),
-        )
-        memory = table.memory.get(streams, self.slots[places])
+        lists = [table.inside(self.old), table.inside(self.new), table.inside(self.keep)]
+        pairs = _any_of([*lists, self._remembered(table)], len(self.slots))
+        steps = range(0, max(len(pairs.rows), 1), _AT_ONCE)
+        moved = [self._move(table, queries, pairs.take(slice(i, i + _AT_ONCE)), now) for i in steps]
+        is_member, leaves, enters = (np.concatenate(columns) for columns in zip(*moved, strict=True))
+        told = np.flatnonzero(leaves | enters)
+        told = told[np.argsort(pairs.places[told], kind="stable")]  # they are by row
+        if len(told):
+            changes = self._told(queries, now)
+            table.owed.add(Entries(changes, pairs.places[told], pairs.rows[told], enters[told]))
+        return self._counted(table, queries, pairs.rows[is_member], pairs.places[is_member], now)
+
+    def _move(
+        self, table: StreamTable, queries: QuerySet, pairs: _Pairs, now: int
+    ) -> tuple[Flags, Flags, Flags]:
+        """Which pairs are members now, and which are to be told that they leave, and that they enter."""
+        streams, places, inside0, inside1, kept = pairs
+        memory, rules = table.memory.get(streams, self.slots[places]), self.rules.take(places)
         settled = settle(
             Transition(
                 memory=memory,
@@ -130,7 +144,7 @@ class _Group:
                 inside1=inside1,
                 held1=inside1 | kept,
                 watched1=self.watched1[places],
-                rule1=self.rules.take(places),
+                rule1=rules,
                 begins=self.begins[places],
                 restarts=self.restarts[places],
                 silent=now - table.seen[streams] >= (queries.source.stale_after or NEVER),
@@ -138,35 +152,24 @@ class _Group:
                 now=np.full(len(places), now, dtype=np.int64),
             )
         )
+        retimed = self.restarts[places] & rules.stores
         changed = table.memory.put(
-            streams,
-            self.slots[places],
-            memory,
-            settled.memory,
-            self.rules.take(places),
-            retimed=self.restarts[places] & self.rules.stores[places],
+            streams, self.slots[places], memory, settled.memory, rules, retimed=retimed
         )
-        table.touch(streams[changed])
-        aggregates = self._counted(table, queries, streams[settled.member1], places[settled.member1], now)
+        table.touch_in_place(streams[changed])
         on0, on1 = self.on0[places], self.on1[places]
         both0, both1 = (on0 & _BOTH) == _BOTH, (on1 & _BOTH) == _BOTH
         stays = settled.member0 & settled.member1
         leave = ((settled.member0 & ~settled.member1) | (stays & both0 & ~both1)) & ((on0 & _LEAVE) != 0)
         enter = ((settled.member1 & ~settled.member0) | (stays & both1 & ~both0)) & ((on1 & _ENTER) != 0)
-        told = np.flatnonzero(leave | enter)
-        told = told[np.lexsort((streams[told], places[told]))]
-        streams, places = streams[told], places[told]
-        records = BorderRecords(
-            causes=places,
-            streams=streams,
-            seq=next_numbers(table, streams),
-            ts=np.full(len(told), now, dtype=np.int64),
-            starts=np.arange(len(told) + 1, dtype=np.int64),
-            slots=self.slots[places],
-            sides=np.where(enter[told], ENTER, LEAVE).astype(np.uint8),
-        )
-        table.touch(streams)
-        return CommandEffects(task, self.causes, records, table.point[streams], aggregates)
+        return settled.member1, leave, enter
+
+    def _told(self, queries: QuerySet, now: int) -> list[Change]:
+        """What the records of each change will say."""
+        return [
+            Change(change.command, change.reason, now, change.id, queries.projections[slot])
+            for change, slot in zip(self.changes, self.slots.tolist(), strict=True)
+        ]
 
     def _counted(
         self, table: StreamTable, queries: QuerySet, streams: Rows, places: Rows, now: int
@@ -203,10 +206,26 @@ def _waits_for(query: Query | None) -> tuple[object, ...]:
     return (None, None, 0) if query is None else (active_region(query), _active_keep(query), query.dwell)
 
 
-def _any_of(lists: Sequence[Hits], width: int) -> tuple[Rows, Rows, list[Flags]]:
-    """Row and place of each pair that is in any of some hit lists, and in which of them it is."""
+class _Pairs(NamedTuple):
+    """n pairs of a row and a place in the group, by row and place; whether ``where`` held them before and
+    does after, and whether ``keep`` does."""
+
+    rows: Rows
+    places: Rows
+    inside0: Flags
+    inside1: Flags
+    kept: Flags
+
+    def take(self, chosen: slice) -> _Pairs:
+        rows, places, inside0, inside1, kept = self
+        return _Pairs(rows[chosen], places[chosen], inside0[chosen], inside1[chosen], kept[chosen])
+
+
+def _any_of(lists: Sequence[Hits], width: int) -> _Pairs:
+    """The pairs that are in any of some hit lists: before, after, keep, and others."""
     keys = [hits.rows.astype(np.int64) * width + hits.slots for hits in lists]
-    found = np.unique(np.concatenate(keys))
+    found = distinct(np.concatenate(keys))
     rows = (found // max(width, 1)).astype(np.int32)
     places = (found % max(width, 1)).astype(np.int32)
-    return rows, places, [np.isin(found, one) for one in keys]
+    inside0, inside1, kept = (np.isin(found, one) for one in keys[:3])
+    return _Pairs(rows, places, inside0, inside1, kept)

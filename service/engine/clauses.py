@@ -20,10 +20,12 @@ import numpy as np
 from service.engine.boxes import Boxes, boxes_of
 from service.engine.categories import Dictionary
 from service.engine.cover import cover
+from service.engine.distinct import distinct
 from service.engine.shapes import Located, verified
 from service.geometry import Shape
 from service.index.answers import difference
-from service.index.protocol import Borders, Bounds, BoxIndex, Hits, Points, Slots
+from service.index.default.mixed import DefaultIndex
+from service.index.protocol import Borders, Bounds, Hits, Points, Slots
 from service.model import Conjunct, Region, framed, shapes_of
 
 
@@ -93,7 +95,7 @@ def told(hits: Hits, points: Points, tests: Sequence[tuple[Located, ...]], owner
     """Hits of clauses as hits of their owners: those that hold, sorted, no pair twice. O(h log h)."""
     holds = verified(hits, points, tests)
     rows, owners = hits.rows[holds], owner_of[hits.slots[holds]]
-    keys = np.unique(rows.astype(np.int64) << 32 | owners)
+    keys = distinct(rows.astype(np.int64) << 32 | owners)
     return Hits((keys >> 32).astype(np.int32), (keys & 0x7FFFFFFF).astype(np.int32))
 
 
@@ -101,7 +103,7 @@ class ShapedIndex:
     """An exact index of regions with shapes, over an index of boxes. ``stab`` and ``borders`` promise what
     those of a ``BoxIndex`` do; a border is what is inside at one end only, wherever the boxes end."""
 
-    def __init__(self, boxes: BoxIndex) -> None:
+    def __init__(self, boxes: DefaultIndex) -> None:
         self.boxes = boxes
         self._clauses_of: dict[int, list[int]] = {}
         self._owner_of = np.zeros(16, dtype=np.int32)

@@ -151,7 +151,8 @@ def planned(
             commands.append(command)
     if failures:
         return failures
-    commands += _deletions(snapshot, seen)
+    # The deletions come first, so that what goes makes room under the limit on queries.
+    commands[:0] = _deletions(snapshot, seen)
     done["deleted"] = len(snapshot.members.keys() - seen)
     if commands or snapshot.collection is None or snapshot.collection.kind != kind:
         body = {"source": source, "kind": kind, "members": len(seen)}
@@ -206,6 +207,10 @@ def _query(
     )
     if id in snapshot.others and id not in snapshot.members:
         raise Refusal(Reason.EXISTS, "id", f"query {id!r} exists and is not of this collection; delete it")
+    if id in snapshot.others and snapshot.others[id].query.source != source:
+        there = snapshot.others[id].query.source
+        detail = f"query {id!r} exists and stays on its source, {there!r}; delete it"
+        raise Refusal(Reason.EXISTS, "id", detail)
     seen.add(id)
     return query
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from service.engine import kernels
 from service.engine.aggregates import Move
 from service.engine.delta import WAITING, Transition, settle
+from service.engine.distinct import distinct
 from service.engine.effects import CROSS, ENTER, LEAVE, Sides
 from service.engine.queryset import QuerySet
 from service.engine.rules import Flags, Times
@@ -174,7 +175,7 @@ def _facts(queries: QuerySet, where: Borders, keep: Borders | None, jumped: Hits
     keys_of_keep, kept = np.empty(0, np.int64), np.empty(0, np.bool_)
     if keep is not None:
         keys_of_keep, kept = keep.rows.astype(np.int64) * width + keep.slots, keep.entered
-    keys = np.unique(np.concatenate([keys_of_where, keys_of_keep, keys_of_jumps, keys_of_woken]))
+    keys = distinct(np.concatenate([keys_of_where, keys_of_keep, keys_of_jumps, keys_of_woken]))
     slots = (keys % width).astype(np.int32)
     by_where, in_where = _looked_up(keys, keys_of_where, where.entered[chosen])
     by_keep, in_keep = _looked_up(keys, keys_of_keep, kept)

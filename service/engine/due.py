@@ -19,20 +19,22 @@ from itertools import groupby
 import numpy as np
 
 from service.engine import kernels
-from service.engine.aggregates import AggregateRecord, Move
+from service.engine.aggregates import Move
 from service.engine.crossings import Walked, changed_pairs, moves_of
 from service.engine.delta import MEMBER, WAITING, Memory
 from service.engine.effects import (
     ENTER,
-    NO_RECORDS,
     Batch,
     BorderRecords,
     Cause,
     CommandEffects,
-    EventEffects,
+    Effects,
+    Paid,
     Task,
+    only_aggregates,
 )
 from service.engine.events import apply_events, number_borders
+from service.engine.payments import pay_streams
 from service.engine.queryset import KIND_BIT, QuerySet
 from service.engine.rules import NEVER
 from service.engine.streams import StreamTable, next_numbers
@@ -50,9 +52,12 @@ def apply_in_time(
     max_streams: int,
     max_ids: int,
     commands: int,
-) -> list[EventEffects | CommandEffects]:
-    """What a batch of events and the time that it lets pass do, in order."""
-    effects: list[EventEffects | CommandEffects] = []
+) -> list[Effects]:
+    """What a batch of events and the time that it lets pass do, in order. What the streams of the batch are
+    owed comes first."""
+    effects: list[Effects] = []
+    if table.owed:
+        effects += pay_streams(task, table, queries, table.rows(batch.stream_ids))
     limits = {"max_streams": max_streams, "max_ids": max_ids, "commands": commands}
     clock = table.time.move(batch.ts, batch.timed, batch.log_ts)
     shortest = min(queries.rules.shortest_wait, queries.source.stream_ttl or NEVER)
@@ -84,20 +89,19 @@ def next_due(table: StreamTable, queries: QuerySet) -> int:
 
 def fire(
     task: Task, table: StreamTable, queries: QuerySet, up_to: int, *, max_ids: int
-) -> list[CommandEffects]:
+) -> list[CommandEffects | Paid]:
     """Does what is due up to a time, ms. O(what is due); now and then O(streams), where they can expire."""
-    effects: list[CommandEffects] = []
+    effects: list[CommandEffects | Paid] = []
     changes: _Changes = []
     if next_due(table, queries) <= up_to:
-        ended = _end_waits(task, table, queries, up_to, changes)
-        expired = _expire(task, table, queries, up_to, changes, max_ids)
-        effects = [one for one in (ended, expired) if one is not None]
+        effects += _end_waits(task, table, queries, up_to, changes)
+        effects += _expire(task, table, queries, up_to, changes, max_ids)
     if table.aggregates.next_due <= up_to or changes:
         changes.sort(key=_when)
         grouped = ((at, [move for _, move in moves]) for at, moves in groupby(changes, key=_when))
         told = table.aggregates.follow(grouped, up_to)
         if told:
-            effects.append(_only_told(task, table, told))
+            effects.append(only_aggregates(task, table.point, told))
     return effects
 
 
@@ -109,17 +113,13 @@ def _when(change: tuple[int, Move]) -> int:
     return change[0]
 
 
-def _only_told(task: Task, table: StreamTable, told: list[AggregateRecord]) -> CommandEffects:
-    return CommandEffects(task, [], NO_RECORDS, table.point[:0], told)
-
-
 def _end_waits(
     task: Task, table: StreamTable, queries: QuerySet, up_to: int, changes: _Changes
-) -> CommandEffects | None:
+) -> list[CommandEffects | Paid]:
     """Those who have waited long enough become members; cooldowns that are over are forgotten."""
     ends = list(dict.fromkeys(table.memory.ended(up_to, queries.rules)))
     if not ends:
-        return None
+        return []
     columns = np.array(ends, dtype=np.int64)
     due, rows, slots = columns[:, 0], columns[:, 1].astype(np.int32), columns[:, 2].astype(np.int32)
     memory, rule = table.memory.get(rows, slots), queries.rules.of(slots)
@@ -140,11 +140,12 @@ def _end_waits(
         changes.append((ends[i].due, Move(ends[i].row, table.point[rows[i]].tolist(), (), (ends[i].slot,))))
     told = np.flatnonzero(enters & ((queries.kinds[slots] & _ENTER) != 0)).tolist()
     if not told:
-        return None
+        return []
     told = sorted(told, key=lambda i: (ends[i].due, ends[i].row, queries.names[ends[i].slot]))
     streams = rows[told]
     cooled = due > memory.since + rule.dwell
-    return CommandEffects(
+    paid = pay_streams(task, table, queries, streams)
+    entered = CommandEffects(
         task,
         [Cause(None, "dwell"), Cause(None, "cooldown")],
         BorderRecords(
@@ -158,17 +159,19 @@ def _end_waits(
         ),
         table.point[streams],
     )
+    return [*paid, entered]
 
 
 def _expire(
     task: Task, table: StreamTable, queries: QuerySet, up_to: int, changes: _Changes, max_ids: int
-) -> CommandEffects | None:
+) -> list[CommandEffects | Paid]:
     """Streams that have been silent for their time to live are removed, each from all that it is in."""
     ttl = queries.source.stream_ttl
     if ttl is None or table.find_oldest() > up_to - ttl:
-        return None
+        return []
     rows = np.flatnonzero(table.known & (table.seen <= up_to - ttl)).astype(np.int32)
     rows = rows[np.argsort(table.seen[rows], kind="stable")]
+    paid = pay_streams(task, table, queries, rows)
     n = len(rows)
     due = table.seen[rows] + ttl
     points = np.concatenate([np.full((n, table.point.shape[1]), np.nan), table.point[rows]])
@@ -188,9 +191,10 @@ def _expire(
     table.give_up(rows.tolist())
     table.find_oldest()
     told = borders.causes
-    return CommandEffects(
+    removed = CommandEffects(
         task,
         [Cause(None, "stream_removed")],
         borders._replace(causes=np.zeros(len(told), dtype=np.int32)),
         points[n:][told],
     )
+    return [*paid, removed]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from service.engine.aggregates import AggregateRecord
+from service.engine.categories import Dictionary
 from service.index.protocol import Hits, Points, Rows, Slots
 from service.model import Reason
 
@@ -127,7 +128,8 @@ class Cause(NamedTuple):
 
 
 class CommandEffects(NamedTuple):
-    """What a group of commands, or time, caused in one partition; ``borders.causes`` index ``causes``.
+    """What time, or of aggregates a group of commands, caused in one partition; ``borders.causes`` index
+    ``causes``.
 
     ``points float64[r, d]``: the value of the stream of each record."""
 
@@ -137,10 +139,51 @@ class CommandEffects(NamedTuple):
     points: Points
     aggregates: Sequence[AggregateRecord] = ()
 
+    @property
+    def sides(self) -> Sides:
+        return self.borders.sides
 
-def with_refused(
-    effects: Sequence[EventEffects | CommandEffects], refused: Sequence[Refused]
-) -> Iterator[EventEffects | CommandEffects]:
+
+class Change(NamedTuple):
+    """What records say of the change of a query: offset of the command in the log, reason, ``ts`` (ms), id,
+    and the attributes that the query selected after it."""
+
+    command: int
+    reason: str
+    ts: int
+    query: str
+    select: tuple[str, ...]
+
+
+class Paid(NamedTuple):
+    """r border records of changes of queries that streams of one partition were owed, each of one id.
+
+    ``places int32[r]``: which of ``changes``; ``streams int32[r]``: row in the stream table; ``seq
+    int64[r]``; ``sides``: LEAVE or ENTER. ``points float64[r, d]``: the value of each stream, over these
+    attributes.
+    """
+
+    task: Task
+    changes: Sequence[Change]
+    places: Rows
+    streams: Rows
+    seq: NDArray[np.int64]
+    sides: Sides
+    points: Points
+    attributes: Sequence[str]
+    dictionaries: Mapping[str, Dictionary]
+    aggregates: Sequence[AggregateRecord] = ()
+
+
+Effects = EventEffects | CommandEffects | Paid
+
+
+def only_aggregates(task: Task, points: Points, told: Sequence[AggregateRecord]) -> CommandEffects:
+    """Effects without a border; ``points`` says over which attributes."""
+    return CommandEffects(task, [], NO_RECORDS, points[:0], told)
+
+
+def with_refused(effects: Sequence[Effects], refused: Sequence[Refused]) -> Iterator[Effects]:
     """The effects of one batch, in order, with what was refused before it came to the engine: each where it
     stood among the events. There is at least one part of events."""
     parts = [(place, one) for place, one in enumerate(effects) if isinstance(one, EventEffects)]

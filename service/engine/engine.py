@@ -9,7 +9,8 @@ Data flow of a batch of events (``events``)::
           -> both: delta.settle -> border records, numbered per stream
 
 Commands go the same way with the points standing still (``changes``): the points of all streams are stabbed
-with the boxes before and after, and the same ``settle`` says who enters and who leaves.
+with the boxes before and after, and the same ``settle`` says who enters and who leaves. What that
+gives to tell is owed (``owed``) and paid in portions (``pay``).
 
 Invariants: what happens to a stream depends on the order of events and commands only, not on where a batch
 was cut; all assigned tasks have seen exactly the commands that the catalog has. Nothing here reads a clock:
@@ -23,21 +24,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from service.engine.aggregates import KEY
+from service.engine import aggregates, owed
 from service.engine.catalog import Catalog, Draft, QueryChange, SourceChange
 from service.engine.categories import Dictionary
 from service.engine.changes import apply_changes
 from service.engine.delta import MEMBER
 from service.engine.due import apply_in_time, fire, next_due
-from service.engine.effects import Batch, CommandEffects, EventEffects, Task
+from service.engine.effects import Batch, CommandEffects, Effects, Paid, Task
 from service.engine.kernels import NO_TIME
+from service.engine.payments import pay
 from service.engine.queryset import IndexFactory, QuerySet, default_index, new_dictionaries
-from service.engine.state import StateLog
+from service.engine.reset import begin_anew
+from service.engine.state import HEARD, Heard, StateLog, heard, heard_record
 from service.engine.streams import StreamTable
 from service.engine.tally import Tally
 from service.engine.trace import Trace
 from service.index.default.level import PartView
-from service.index.default.mixed import DefaultIndex
 from service.index.protocol import BoxIndex, Points, Rows
 from service.language import Limits
 from service.model import MISSING, Missing, Query, Source
@@ -47,12 +49,14 @@ _NONE_JUDGED: Mapping[int, Query | Source | None] = {}
 
 class EngineLimits(NamedTuple):
     """``streams``: the most living streams of one partition. ``ids``: the most ids in one record. ``trace``:
-    how many of its newest events a partition remembers for people."""
+    how many of its newest events a partition remembers for people. ``portion``: the most border records of
+    commands that are told at a time."""
 
     streams: int = 10_000_000
     ids: int = 1_000
     queries: int = 10_000_000
     trace: int = 4_096
+    portion: int = 2_000
 
 
 class Held(NamedTuple):
@@ -60,6 +64,7 @@ class Held(NamedTuple):
 
     table: StreamTable
     state_log: StateLog
+    heard: Heard | None
 
 
 class StreamView(NamedTuple):
@@ -109,6 +114,7 @@ class Engine:
         self.source_of_topic: dict[str, str] = {}
         self.tables: dict[Task, StreamTable] = {}
         self._state_logs: dict[Task, StateLog] = {}
+        self._heard: dict[Task, Heard | None] = {}
         self._make_index = make_index
         self._make_state_log = make_state_log
 
@@ -119,43 +125,74 @@ class Engine:
 
         The catalog must be where the partition's position is: its streams have seen just those commands."""
         log, queries = self._make_state_log(), self.queries_of(task)
-        told: list[tuple[bytes, bytes]] = []
-        table = log.load(_without_aggregates(records, told), queries)
+        records = list(records)
+        known = heard(records)
+        kinds: dict[bytes, list[tuple[bytes, bytes]]] = {aggregates.KEY: [], owed.KEY: [], HEARD: []}
+        table = log.load(_apart(records, kinds), queries)
+        table.owed.load(kinds[owed.KEY], table.told)
         asking = [
             (slot, query, table.members_at(member_rows(table, queries, query)))
             for slot, query in enumerate(queries.queries)
             if query is not None and query.aggregates is not None
         ]
-        table.aggregates.load(told, asking, queries.attributes)
+        table.aggregates.load(kinds[aggregates.KEY], asking, queries.attributes)
         table.trace = Trace(table.point.shape[1], self.limits.trace)
-        self.tables[task], self._state_logs[task] = table, log
+        table.lost = known is not None and known.lost
+        self.tables[task], self._state_logs[task], self._heard[task] = table, log, known
+
+    def reset(
+        self, task: Task, records: Iterable[tuple[bytes, bytes]], command: int, now_ms: int
+    ) -> list[CommandEffects]:
+        """Takes on a partition that has seen other commands than the catalog, and nobody knows which: its
+        streams begin anew (``reset``). Without records there are no streams: those that come will each begin
+        with a reset. ``command``: the first that it has not seen. The effects must be written out before
+        the next call."""
+        records = list(records)
+        source = self.queries_of(task).source
+        queries = self.sets[source.name] = QuerySet(source, new_dictionaries(source), self._make_index)
+        self.assign(task, records)
+        table = self.tables[task]
+        table.owed.forget()  # it was of lives that end here
+        table.lost = table.lost or not records
+        told = table.aggregates.follow([], table.time.at(now_ms))  # of all that asked, that there is nobody
+        registered = [one.query for one in self.catalog.queries.values() if one.query.source == source.name]
+        effects = begin_anew(
+            task, table, queries, registered, command=command, now_ms=now_ms, max_ids=self.limits.ids
+        )
+        return [effects[0]._replace(aggregates=told), *effects[1:]]
 
     def release(self, task: Task) -> Held | None:
         """Lets go of a partition; what is returned may be taken up again by ``resume``, or dropped."""
         if task not in self.tables:
             return None
-        return Held(self.tables.pop(task), self._state_logs.pop(task))
+        return Held(self.tables.pop(task), self._state_logs.pop(task), self._heard.pop(task))
 
     def resume(self, task: Task, held: Held) -> None:
         """Takes up a partition as it was let go of: nobody may have moved it since, nor the catalog."""
-        self.tables[task], self._state_logs[task] = held
+        self.tables[task], self._state_logs[task], self._heard[task] = held
 
     def state_records(self, task: Task) -> list[tuple[bytes, bytes | None]]:
         """The state records that must be committed with all that was returned since the last call; None
         removes one."""
         table = self.tables[task]
-        return [*self._state_logs[task].save(table, self.queries_of(task)), *table.aggregates.save()]
+        rows = self._state_logs[task].save(table, self.queries_of(task))
+        records = [*rows, *table.aggregates.save(), *table.owed.save()]
+        now = Heard(self.catalog.offset, self.catalog.fingerprint, table.lost)
+        if now != self._heard[task]:
+            self._heard[task] = now
+            records.append(heard_record(now))
+        return records
 
     def indexes(self) -> list[BoxIndex]:
         """The indexes of all sources, for whoever tends them."""
-        return [index for queries in self.sets.values() for index in queries.indexes]
+        return [index for queries in self.sets.values() for index in queries.indexes.values()]
 
     def queries_of(self, task: Task) -> QuerySet:
         return self.sets[self.source_of_topic[task.topic]]
 
     # ---- events and commands
 
-    def apply(self, task: Task, batch: Batch) -> list[EventEffects | CommandEffects]:
+    def apply(self, task: Task, batch: Batch) -> list[Effects]:
         """Applies one batch of events: what it and the time that it lets pass cause, in order. The effects
         must be written out before the next call for the task."""
         table = self.tables[task]
@@ -170,7 +207,7 @@ class Engine:
             commands=self.catalog.offset,
         )
 
-    def tick(self, task: Task, now_ms: int) -> list[CommandEffects]:
+    def tick(self, task: Task, now_ms: int) -> list[CommandEffects | Paid]:
         """Does what is due in a partition by now. To be called only while nothing of it waits to be read,
         and before commands are applied at that time; the effects must be written out before the next call
         for the task. O(1) while nothing is due."""
@@ -184,6 +221,26 @@ class Engine:
         due = min(next_due(table, self.queries_of(task)), table.aggregates.next_due)
         return due <= table.time.at(now_ms)
 
+    @property
+    def owes(self) -> bool:
+        """Whether ``pay`` would do anything. O(partitions)."""
+        return any(table.owed for table in self.tables.values())
+
+    def pay(self) -> list[Paid]:
+        """The next portion of the records that changes of queries have left to be told: to be called after
+        every ``command``, and again while the engine owes something, events in between. The effects must be
+        written out before the next call. O(portion)."""
+        paid: list[Paid] = []
+        most = self.limits.portion
+        owing = [(table.owed.oldest, task) for task, table in self.tables.items() if table.owed]
+        for _, task in sorted(owing):
+            table = self.tables[task]
+            entries = table.owed.portion(table.told, most)
+            most -= len(entries.rows)
+            if len(entries.rows):
+                paid.append(pay(task, table, self.queries_of(task), entries))
+        return paid
+
     def draft(self, now_ms: int) -> Draft:
         """Judges requests against the catalog as it is now; see ``catalog.Draft``."""
         return Draft(self.catalog, now_ms=now_ms)
@@ -193,15 +250,16 @@ class Engine:
         entries: Sequence[tuple[int, Any]],
         now_ms: int,
         judged: Mapping[int, Query | Source | None] = _NONE_JUDGED,
-    ) -> list[CommandEffects]:
-        """Applies entries ``(offset, body)`` of the command log, in order, to every assigned task.
+    ) -> list[CommandEffects | Paid]:
+        """Applies entries ``(offset, body)`` of the command log, in order, to every assigned task. What
+        streams are to be told of them is owed from then on: ``pay`` has to follow.
 
         Entries on different queries are taken together. ``judged`` may have what the entry at an offset was
         made from, which saves reading it again. The effects must be written out before the next call.
         """
         for queries in self.sets.values():
             queries.recycle()
-        effects: list[CommandEffects] = []
+        effects: list[CommandEffects | Paid] = []
         group: dict[str, QueryChange] = {}
         for offset, body in entries:
             change = self.catalog.apply(offset, body, judged.get(offset))
@@ -209,7 +267,7 @@ class Engine:
                 effects += self._apply_group(group, now_ms)
                 group = {}
             if isinstance(change, SourceChange):
-                self._change_source(change)
+                effects += self._change_source(change)
             elif change is not None:
                 group[change.id] = change
         return effects + self._apply_group(group, now_ms)
@@ -223,34 +281,40 @@ class Engine:
                 effects += apply_changes(queries, changes, tables, now_ms)
         return effects
 
-    def _change_source(self, change: SourceChange) -> None:
+    def _change_source(self, change: SourceChange) -> list[Paid]:
+        """What is owed to streams whose attributes change is paid before, all of it: this is rare."""
         before, after = change.before, change.after
         self.source_of_topic[after.topic] = after.name
         if before is None:
             self.sets[after.name] = QuerySet(after, new_dictionaries(after), self._make_index)
-            return
+            return []
         queries = self.sets[after.name]
+        tables = [(task, table) for task, table in sorted(self.tables.items()) if task.topic == after.topic]
+        paid = []
+        if before.attributes != after.attributes:
+            paid = [
+                pay(task, table, queries, table.owed.portion(table.told, table.owed.records))
+                for task, table in tables
+                if table.owed
+            ]
         places = {attribute: place for place, attribute in enumerate(before.attributes.items())}
         kept = [places.get(attribute, -1) for attribute in after.attributes.items()]
         queries.respecify(after, new_dictionaries(after, queries.dictionaries))
-        for task, table in self.tables.items():
-            if task.topic == after.topic:
-                if before.attributes != after.attributes:
-                    table.reshape(kept)
-                    table.aggregates.recolumn(queries.attributes)
-                if before.missing != after.missing:
-                    table.carry(after.missing is Missing.CARRY)
-                if before.stale_after != after.stale_after:
-                    table.memory.retime(queries.rules)
+        for _, table in tables:
+            if before.attributes != after.attributes:
+                table.reshape(kept)
+                table.aggregates.recolumn(queries.attributes)
+            if before.missing != after.missing:
+                table.carry(after.missing is Missing.CARRY)
+            if before.stale_after != after.stale_after:
+                table.memory.retime(queries.rules)
+        return paid
 
     # ---- answers
 
     def index_views(self, source: str) -> dict[str, list[PartView]]:
-        """What the indexes of a source are made of: of the queries that match, of the others, and of those
-        with shapes."""
-        queries = self.sets[source]
-        indexes = {"matching": queries.matching, "quiet": queries.quiet, "shaped": queries.shaped.boxes}
-        return {name: one.views() for name, one in indexes.items() if isinstance(one, DefaultIndex)}
+        """What each index of a source is made of."""
+        return {name: index.views() for name, index in self.sets[source].indexes.items()}
 
     def parts_holding(self, query: Query) -> list[tuple[PartView, int]]:
         """The parts of its index that the boxes of a registered query lie in, and how many; none of a
@@ -336,15 +400,17 @@ def member_rows(table: StreamTable, queries: QuerySet, query: Query) -> Rows:
     return held[np.array(counts, dtype=np.bool_)]
 
 
-def _without_aggregates(
-    records: Iterable[tuple[bytes, bytes]], told: list[tuple[bytes, bytes]]
+def _apart(
+    records: Iterable[tuple[bytes, bytes]], kinds: Mapping[bytes, list[tuple[bytes, bytes]]]
 ) -> Iterator[tuple[bytes, bytes]]:
-    """The records of the table; those of its aggregates are put aside."""
+    """The records of the table; those of other kinds, by the letter that their keys begin with, are put
+    aside."""
     for record in records:
-        if record[0].startswith(KEY):
-            told.append(record)
-        else:
+        kind = kinds.get(record[0][:1])
+        if kind is None:
             yield record
+        else:
+            kind.append(record)
 
 
 def members_among(table: StreamTable, queries: QuerySet, row: int, inside: Sequence[int]) -> list[int]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from service.engine import kernels
 from service.engine.crossings import ChangedPairs, Walked, changed_pairs, moves_of
+from service.engine.distinct import distinct
 from service.engine.effects import (
     CROSS,
     ENTER,
@@ -84,7 +85,7 @@ def apply_events(
 
     # A late event moves nothing, but its stream has been seen.
     seen = (verdict != kernels.REJECTED) & (verdict != kernels.NOTHING)
-    touched = np.unique(rows[seen])
+    touched = distinct(rows[seen])
     table.touch(touched)
     table.give_up(touched[~table.known[touched]].tolist())
     rejected = np.flatnonzero(verdict == kernels.REJECTED).tolist()
@@ -158,11 +159,12 @@ def number_borders(
     told = np.flatnonzero((queries.kinds[changed.slots] & _BIT_OF_SIDE[changed.sides]) != 0)
     if len(told):
         told = told[np.lexsort((changed.slots[told], changed.sides[told], changed.pairs[told]))]
-    elif not (walked.verdict == kernels.REMOVES).any():
+    elif not (walked.verdict == kernels.REMOVES).any() and not table.lost:
         return NO_RECORDS  # most single events: nothing is crossed
     pairs, slots, sides = changed.pairs[told], changed.slots[told], changed.sides[told]
     ids_of_row = np.bincount(pairs, minlength=len(rows))
-    records_of_row = -(-ids_of_row // max_ids)
+    resets = (walked.first & table.lost).astype(np.int64)
+    records_of_row = -(-ids_of_row // max_ids) + resets
     if ids_of_row.size and ids_of_row.max() > max_ids:
         slots = _by_id(queries, pairs, slots, sides, np.flatnonzero(ids_of_row > max_ids).tolist())
     causes = np.repeat(np.arange(len(rows), dtype=np.int32), records_of_row)
@@ -173,7 +175,7 @@ def number_borders(
         streams=rows[causes],
         seq=seq,
         ts=ts[causes],
-        starts=_starts(ids_of_row, records_of_row, max_ids),
+        starts=_starts(ids_of_row, records_of_row, resets, max_ids),
         slots=slots,
         sides=sides,
     )
@@ -191,11 +193,15 @@ def _by_id(queries: QuerySet, pairs: Rows, slots: Slots, sides: Sides, large: Se
 
 
 def _starts(
-    ids_of_row: NDArray[np.int64], records_of_row: NDArray[np.int64], max_ids: int
+    ids_of_row: NDArray[np.int64],
+    records_of_row: NDArray[np.int64],
+    resets: NDArray[np.int64],
+    max_ids: int,
 ) -> NDArray[np.int64]:
-    """Where each record begins among the pairs, and the end."""
+    """Where each record begins among the pairs, and the end. A reset comes first and holds none."""
     first_pair = np.cumsum(ids_of_row) - ids_of_row
     first_record = np.cumsum(records_of_row) - records_of_row
     which = np.arange(int(records_of_row.sum()), dtype=np.int64) - np.repeat(first_record, records_of_row)
-    starts = np.repeat(first_pair, records_of_row) + which * max_ids
+    full = np.maximum(which - np.repeat(resets, records_of_row), 0)
+    starts = np.repeat(first_pair, records_of_row) + full * max_ids
     return np.append(starts, ids_of_row.sum()).astype(np.int64)

@@ -17,7 +17,7 @@ import numpy as np
 
 from service.engine import kernels
 from service.engine.categories import Dictionary, overlays
-from service.engine.delta import IGNORED
+from service.engine.delta import IGNORED, WAITING
 from service.engine.engine import Engine, StreamPlace, present, values
 from service.engine.explain import Condition, Explanation, Values
 from service.engine.queryset import QuerySet
@@ -109,7 +109,7 @@ def stand_of(engine: Engine, query: Query, place: StreamPlace, *, registered: bo
     return Stand(
         member=slot in engine.slots_of_member(query.source, place) if registered else None,
         ignored=bool(memory.state[0] == IGNORED) if registered else None,
-        waits_until=due if registered and due != NEVER else None,
+        waits_until=due if registered and memory.state[0] == WAITING and due != NEVER else None,
         barred_until=free_at if registered and free_at else None,
         newest=event_at(queries, seen, 0) if len(seen.verdicts) else None,
         moved_by=event_at(queries, seen, int(moving[0])) if len(moving) else None,

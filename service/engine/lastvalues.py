@@ -16,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from service.engine.distinct import distinct
 from service.index.box.spatial_join_data import DataIndex
 from service.index.brute import BruteForce
 from service.index.default.mixed import DefaultIndex
@@ -74,7 +75,7 @@ class LastValues:
                 among.rows.astype(np.int64) << 32 | among.slots,
             ]
         )
-        keys = np.unique(keys)
+        keys = distinct(keys)
         return Hits((keys >> 32).astype(np.int32), (keys & 0x7FFFFFFF).astype(np.int32))
 
     def _stale(self, point: Points, living: Rows, boxes: int) -> Rows:

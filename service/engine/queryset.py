@@ -9,7 +9,8 @@ has the borders from the same hits. Queries without matches are asked for their 
 is crossed, however many hold the point. Two more indexes are empty unless queries ask for what they serve:
 ``keeping`` holds the ``keep`` regions, ``crossing`` the boxes of queries with ``cross``. Queries with shapes
 lie in ``shaped``, whatever they want to be told, since only a test of both ends shows a border (``clauses``);
-their ``keep`` regions, if those have shapes, in ``shaped_keeping``.
+their ``keep`` regions, if those have shapes, in ``shaped_keeping``, each together with ``where``: the library
+rounds when it says that one shape lies in another, and ``crossings`` counts on that to the last bit.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from service.model import AttributeType, Bound, Conjunct, Interval, Kind, Query,
 
 KIND_BIT: Mapping[Kind, int] = {Kind.MATCH: 1, Kind.ENTER: 2, Kind.LEAVE: 4, Kind.CROSS: 8}
 
-IndexFactory = Callable[[Source], BoxIndex]
+IndexFactory = Callable[[Source], DefaultIndex]
 """Makes an empty index for the queries of a source."""
 
 
@@ -185,22 +186,26 @@ class QuerySet:
         else:
             index, numbers = self.matching if Kind.MATCH in query.on else self.quiet, [slot]
         held: Counter[PartView] = Counter()
-        if isinstance(index, DefaultIndex):
-            for number in numbers:
-                held.update(dict(index.holding(number)))
+        for number in numbers:
+            held.update(dict(index.holding(number)))
         return list(held.items())
 
     def _new_indexes(self) -> None:
-        matching, quiet, keeping, shaped, shaped_keeping = (self._make_index(self.source) for _ in range(5))
-        self.matching, self.quiet, self.keeping = matching, quiet, keeping
-        self.crossing = DefaultIndex(len(self.attributes))
+        made = (self._make_index(self.source) for _ in range(6))
+        self.matching, self.quiet, self.keeping, self.crossing, shaped, shaped_keeping = made
         self.shaped, self.shaped_keeping = ShapedIndex(shaped), ShapedIndex(shaped_keeping)
 
     @property
-    def indexes(self) -> tuple[BoxIndex, ...]:
-        """All that hold boxes."""
-        plain = self.matching, self.quiet, self.keeping, self.crossing
-        return *plain, self.shaped.boxes, self.shaped_keeping.boxes
+    def indexes(self) -> dict[str, DefaultIndex]:
+        """All that hold boxes, by name."""
+        return {
+            "matching": self.matching,
+            "quiet": self.quiet,
+            "keeping": self.keeping,
+            "crossing": self.crossing,
+            "shaped": self.shaped.boxes,
+            "shaped_keeping": self.shaped_keeping.boxes,
+        }
 
     def _move(self, moves: Sequence[tuple[int, _Places, _Places]]) -> None:
         """Takes slots from where they are in each index to where they shall be."""
@@ -268,7 +273,7 @@ def _places(query: Query | None) -> _Places:
         keeping=None if shaped_keep else keep,
         crossing=region if Kind.CROSS in query.on else None,
         shaped=region if shaped else None,
-        shaped_keeping=keep if shaped_keep else None,
+        shaped_keeping=Region((*keep.conjuncts, *region.conjuncts)) if keep and shaped_keep else None,
     )
 
 
@@ -297,5 +302,5 @@ def new_dictionaries(source: Source, old: Mapping[str, Dictionary] | None = None
     }
 
 
-def default_index(source: Source) -> BoxIndex:
+def default_index(source: Source) -> DefaultIndex:
     return DefaultIndex(len(source.attributes))

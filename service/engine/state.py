@@ -22,6 +22,7 @@ import numpy as np
 
 from service.engine.categories import Dictionary
 from service.engine.delta import IGNORED
+from service.engine.distinct import distinct
 from service.engine.kernels import NO_TIME
 from service.engine.memory import Entry
 from service.engine.queryset import QuerySet
@@ -33,7 +34,7 @@ BLOCK = 256
 RING = 1024
 #: Wider blocks are written in parts; one row is never wider than any log allows.
 MOST_BYTES = 512 * 1024
-VERSION = 2
+VERSION = 3
 
 
 class Block(msgspec.Struct, array_like=True):
@@ -55,10 +56,39 @@ class Block(msgspec.Struct, array_like=True):
     """By row, the queries that ignored it: version 1; later ones have ``memory``."""
     seen: bytes = b""
     memory: dict[int, dict[str, Entry]] = {}
+    told: bytes = b""
+    """Only while something is owed (``owed``), since version 3."""
 
 
+class Heard(msgspec.Struct, array_like=True):
+    """What a partition has seen of the command log, under ``HEARD``: written with the first commit of it and
+    whenever it has seen more. ``lost``: state of the partition was gone once, so that a stream which seems
+    new may have had memberships before."""
+
+    offset: int
+    fingerprint: int
+    lost: bool = False
+
+    @property
+    def at(self) -> tuple[int, int]:
+        """Offset and fingerprint."""
+        return self.offset, self.fingerprint
+
+
+HEARD = b"q"
+
+_decode_heard = msgspec.msgpack.Decoder(Heard).decode
 _decode = msgspec.msgpack.Decoder(Block).decode
 _encode = msgspec.msgpack.Encoder().encode
+
+
+def heard(records: Iterable[tuple[bytes, bytes | None]]) -> Heard | None:
+    """What the state of a partition says that it has seen; None where it was written before that was said."""
+    return next((_decode_heard(value) for key, value in records if key == HEARD and value), None)
+
+
+def heard_record(now: Heard) -> tuple[bytes, bytes]:
+    return HEARD, _encode(now)
 
 
 class StateLog:
@@ -84,7 +114,7 @@ class StateLog:
         deltas = -(-len(dirty) // self.block)
         if deltas > self.ring // 4:
             self.n += 1
-            for page in np.unique(dirty // self.block).tolist():
+            for page in distinct(dirty // self.block).tolist():
                 self._unsaved.pop(page, None)
                 yield from self._page(table, queries, page)
             return
@@ -108,7 +138,7 @@ class StateLog:
             yield from self._deltas(table, queries, rows[half:])
             return
         self.n += 1
-        for page in np.unique(rows // self.block).tolist():
+        for page in distinct(rows // self.block).tolist():
             self._unsaved.setdefault(page, self.n)
         yield b"d%d" % (self.n % self.ring), value
 
@@ -149,7 +179,7 @@ class StateLog:
         for n, is_page, block in blocks:
             rows = np.frombuffer(block.rows, dtype=np.int32)
             _place(table, queries, block, rows)
-            for page in [] if is_page else np.unique(rows // self.block).tolist():
+            for page in [] if is_page else distinct(rows // self.block).tolist():
                 if n > saved.get(page, 0):
                     self._unsaved.setdefault(page, n)
         if blocks:
@@ -188,9 +218,10 @@ def _block(n: int, table: StreamTable, queries: QuerySet, rows: Rows) -> bytes:
             seen=table.seen[rows].tobytes(),
             memory={
                 row: {queries.names[slot]: entry for slot, entry in sorted(entries.items())}
-                for row in rows.tolist()
+                for row in (rows.tolist() if len(table.memory) else ())
                 if (entries := table.memory.of_row(row))
             },
+            told=table.told[rows].tobytes() if table.owed else b"",
         )
     )
 
@@ -243,5 +274,6 @@ def _place(table: StreamTable, queries: QuerySet, block: Block, rows: Rows) -> N
         table.seen[rows] = _time(block).at(block.reached)
     table.last_ts[rows] = np.frombuffer(block.last_ts, dtype=np.int64)
     table.seq[rows] = np.frombuffer(block.seq, dtype=np.int64)
+    table.told[rows] = np.frombuffer(block.told, dtype=np.int64) if block.told else 0
     _fill(table.point, rows, block.point, queries)
     _fill(table.carried, rows, block.carried or {}, queries)

@@ -7,7 +7,8 @@ Invariants: ``point[row]`` is the value that decides membership (NaN for no stre
 attribute); ``carried[row]`` is the last known value of each attribute (used by ``missing: carry`` only);
 ``seq[row]`` is the number of the last border record of this life; ``seen[row]`` is the partition's time when
 its last event was accepted; ``memory`` has what is remembered of pairs with queries, ``aggregates`` what is
-counted of the members of those that ask. ``trace`` is for people only: nothing that is written depends on it.
+counted of the members of those that ask; ``owed``, with the column ``told``, what the streams have not been
+told yet. ``trace`` is for people only: nothing that is written depends on it.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from numpy.typing import NDArray
 
 from service.engine.aggregates import PartitionAggregates
 from service.engine.clauses import Filter
+from service.engine.distinct import distinct
 from service.engine.kernels import NO_TIME, UNTOUCHED
 from service.engine.lastvalues import LastValues
 from service.engine.memory import PairMemory
+from service.engine.owed import Owed
 from service.engine.trace import Trace
 from service.index.protocol import Hits, Points, Rows
 from service.model import MISSING
@@ -43,7 +46,8 @@ class PartitionTime:
 
     The wall time of an event is the log's timestamp, so the time at each event follows from the log alone,
     however late it is read. In other words: the partition's time is ``ahead`` of the wall time by the most
-    that any ``ts`` was ahead of its log's timestamp. It never goes back.
+    that any ``ts`` was ahead of its log's timestamp. It never goes back: where the first ``ts`` comes after
+    messages without any, it goes on from the wall time, whether anybody has looked at the clock since or not.
     """
 
     __slots__ = ("ahead", "reached")
@@ -73,6 +77,10 @@ class PartitionTime:
         most = np.maximum.accumulate(np.maximum(np.where(timed, ts - log_ts, NO_TIME), known))
         untimed = most == NO_TIME  # no ``ts`` so far
         wall = log_ts + np.where(untimed, 0, most)
+        if self.ahead is None and not untimed[-1]:
+            first = int(np.argmin(untimed))
+            if first or self.reached != NO_TIME:
+                wall[first] = max(wall[first], log_ts[first])
         clock: NDArray[np.int64] = np.maximum.accumulate(np.maximum(wall, self.reached))
         self.ahead = None if untimed[-1] else int(most[-1])
         self.reached = int(clock[-1])
@@ -85,14 +93,18 @@ class StreamTable:
     def __init__(self, dims: int) -> None:
         self.time = PartitionTime()
         self.trace = Trace(dims, 0)
+        #: streams that seem new may have had memberships that nobody knows of
+        self.lost = False
         self.row_of: dict[str, int] = {}
         self.names: list[str] = []
         self.memory = PairMemory()
         self.aggregates = PartitionAggregates()
+        self.owed = Owed()
         self.known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self.last_ts: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.seq: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.seen: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.told: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         #: no stream was seen before this, ms; it may lag behind
         self.oldest_seen = NO_TIME
         self.point: Points = np.zeros((0, dims))
@@ -125,7 +137,7 @@ class StreamTable:
         return row
 
     def place(self, row: int, stream_id: str) -> None:
-        """Gives a free row to a stream."""
+        """Gives a free row to a stream. ``told`` stays: whoever had the row before was paid when it went."""
         self.names[row] = stream_id
         self.row_of[stream_id] = row
         self.known[row] = False
@@ -161,12 +173,16 @@ class StreamTable:
     def touch(self, rows: Rows) -> None:
         """Marks rows whose state has changed: it must be saved with the next commit."""
         if len(rows):
-            self._dirty.append(rows)
+            self.touch_in_place(rows)
             self._last_values.moved(rows)
+
+    def touch_in_place(self, rows: Rows) -> None:
+        """The same of streams that have neither come, gone nor moved."""
+        self._dirty.append(rows)
 
     def take_dirty(self) -> Rows:
         """The rows touched since the last call, ascending, each once."""
-        dirty = np.unique(np.concatenate(self._dirty)) if self._dirty else np.zeros(0, dtype=np.int32)
+        dirty = distinct(np.concatenate(self._dirty)) if self._dirty else np.zeros(0, dtype=np.int32)
         self._dirty.clear()
         return dirty.astype(np.int32, copy=False)
 
@@ -226,6 +242,7 @@ class StreamTable:
         self.last_ts = np.concatenate([self.last_ts, np.full(more, NO_TIME, dtype=np.int64)])
         self.seq = np.concatenate([self.seq, np.zeros(more, dtype=np.int64)])
         self.seen = np.concatenate([self.seen, np.full(more, NO_TIME, dtype=np.int64)])
+        self.told = np.concatenate([self.told, np.zeros(more, dtype=np.int64)])
         self.point = np.concatenate([self.point, np.full((more, dims), np.nan)])
         self.carried = np.concatenate([self.carried, np.full((more, dims), MISSING)])
         self.scratch = np.concatenate([self.scratch, np.full(more, UNTOUCHED, dtype=np.int32)])

@@ -60,7 +60,8 @@ class Collector:
         return tuple.__new__(Hits, (found[0], found[1]))
 
     def keys(self, fill: Callable[[Keys], int], rows: int) -> Keys:
-        """All that ``fill(out)`` has: it writes at most ``len(out)`` keys and returns how many there are."""
+        """All that ``fill(out)`` has: it writes at most ``len(out)`` keys and returns how many there are.
+        Asked once more it may have fewer, never more."""
         keys, needed = self._filled(np.empty(0, np.int64), fill, rows)
         return keys[:needed]
 
@@ -82,7 +83,8 @@ class Collector:
         needed = fill(keys)
         if needed > len(keys):
             keys = np.empty(needed, np.int64)
-            fill(keys)
+            # Not what the first run said: moves that it found to be far are passed over now.
+            needed = min(fill(keys), len(keys))
         if rows:
             a_row = needed / rows
             self.keys_a_row = a_row if a_row > expected / 2 else expected / 2

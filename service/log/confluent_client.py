@@ -28,11 +28,16 @@ from confluent_kafka import (
 )
 from confluent_kafka import Message as Found
 from confluent_kafka import TopicPartition as ClusterPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from service.log.confluent_errors import MOVING, log_error
-from service.log.confluent_security import librdkafka_options
-from service.log.kafka_library import Mark
+from service.log.kafka_library import LOOKS_THE_SAME, Mark
 from service.log.port import LogUnavailable, Record, TopicPartition
 
 #: A batch of messages is larger than its largest message by its header, the key and the lengths.
@@ -41,6 +46,7 @@ BATCH_OVERHEAD_BYTES = 1 << 16
 MARK_WAIT_MS = 10
 _BROKER_DEFAULT_BYTES = 1 << 20
 _READ_WAIT_S = 0.1
+_ANSWER_S = 1.0
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _READ_RECORDS = 5_000
@@ -77,7 +83,7 @@ class Cluster:
             "reconnect.backoff.max.ms": 1000,
             "log_level": _LOG_LEVEL,
             "error_cb": self._note,
-            **librdkafka_options(client_options),
+            **client_options,
         }
         self._admin: AdminClient | None = None
         self._partition_counts: dict[str, int] = {}
@@ -100,10 +106,25 @@ class Cluster:
         return 2 * self.timeout_s
 
     def open(self) -> None:
-        with self.translated():
-            self._admin = AdminClient(self.options)
-            self._admin.list_topics(timeout=self.timeout_s)
         self._aside = ""
+        try:
+            with self.translated():
+                self._admin = AdminClient(self.options)
+                self._admin.list_topics(timeout=self.timeout_s)
+        except LogUnavailable as away:
+            if self.options.get("security.protocol", "PLAINTEXT") == "PLAINTEXT":
+                raise
+            raise LogUnavailable(f"{away}{LOOKS_THE_SAME}") from away
+        self._aside = ""
+
+    def answers(self) -> bool:
+        """Whether a broker answers a client that comes anew."""
+        quiet: dict[str, Any] = {"error_cb": lambda _: None}
+        try:
+            AdminClient({**self.options, **quiet}).list_topics(timeout=_ANSWER_S)
+        except KafkaException:
+            return False
+        return True
 
     def close(self) -> None:
         self._admin = None
@@ -193,6 +214,13 @@ class Cluster:
                 raise LogUnavailable(f"the topic {name} does not exist")
             self._partition_counts[topic] = counts[name]
         return self._partition_counts[topic]
+
+    def config(self, topic: str, setting: str) -> str:
+        """One setting of a topic, as the cluster has it now."""
+        resource = ConfigResource(ResourceType.TOPIC, self.name(topic))
+        with self.translated():
+            asked = self.admin.describe_configs([resource], request_timeout=self.timeout_s)
+            return str(asked[resource].result()[setting].value)
 
     # ---- offsets and records
 

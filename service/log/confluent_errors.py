@@ -18,6 +18,11 @@ _FENCED = {
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError._ASSIGNMENT_LOST,
 }
+#: What was to be read next is gone: whoever starts afresh finds that out and decides.
+_GONE = {
+    KafkaError._AUTO_OFFSET_RESET,
+    KafkaError.OFFSET_OUT_OF_RANGE,
+}
 #: What a person has to put right. Everything that is neither this nor fencing may work when tried again.
 _UNUSABLE = {
     KafkaError._INVALID_ARG,
@@ -62,6 +67,8 @@ def log_error(error: Exception, aside: str = "") -> LogError:
     what = f"{cause.name()}: {cause.str()}"
     if cause.fatal() or cause.code() in _FENCED:
         return LogFenced(f"another worker has taken over ({what})")
+    if cause.code() in _GONE:
+        return LogFenced(f"what comes next is gone ({what})")
     if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return LogUnusable(f"a message is larger than the cluster or the settings allow ({what})")
     if cause.code() in _UNUSABLE:

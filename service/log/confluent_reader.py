@@ -30,6 +30,8 @@ from service.log.port import Assignment, Chunk, Record, TopicPartition
 
 _FETCH_WAIT_MS = 250
 _SLICE_S = 0.005
+#: The library's own default, and by its rules never less than a session.
+_POLL_WITHIN_MS = 300_000
 #: The library's own limit of one call.
 _MOST = 1_000_000
 
@@ -55,13 +57,17 @@ def _by_place(found: Sequence[Found]) -> Iterator[tuple[tuple[str, int], list[Re
 class GroupReader:
     """The events of those partitions that the group gives to this worker."""
 
-    def __init__(self, cluster: Cluster, group: str) -> None:
+    def __init__(self, cluster: Cluster, group: str, session_timeout_s: float) -> None:
         self._cluster = cluster
+        session_timeout_ms = int(session_timeout_s * 1000)
         self._consumer = cluster.consumer(
             group_id=group,
             partition_assignment_strategy="range",
             fetch_wait_max_ms=_FETCH_WAIT_MS,
-            session_timeout_ms=15_000,
+            session_timeout_ms=session_timeout_ms,
+            heartbeat_interval_ms=session_timeout_ms // 5,
+            max_poll_interval_ms=max(_POLL_WITHIN_MS, session_timeout_ms),
+            auto_offset_reset="error",  # what is gone is not passed over in silence
             enable_partition_eof=True,
         )
         self._share = Share()

@@ -1,47 +1,72 @@
-"""Security options of kafka-python under the names that confluent-kafka has for them.
+"""How the settings of security reach confluent-kafka; ``kafka_security`` has it for kafka-python.
 
-One set of settings serves both libraries: what is named here as kafka-python names it, is turned into what
-librdkafka calls it. An option that has no counterpart is refused, never dropped: it would leave a connection
-less safe than asked for.
+The library reads the files by itself, so it is given their names. What it has no counterpart for is refused,
+never dropped: a connection would be less safe than asked for. It sets no lowest version of TLS; the OpenSSL
+that comes with it takes 1.2 and newer.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-_NAMES = {
-    "security_protocol": "security.protocol",
-    "ssl_cafile": "ssl.ca.location",
-    "ssl_certfile": "ssl.certificate.location",
-    "ssl_keyfile": "ssl.key.location",
-    "ssl_password": "ssl.key.password",
-    "ssl_crlfile": "ssl.crl.location",
-    "ssl_ciphers": "ssl.cipher.suites",
-    "sasl_mechanism": "sasl.mechanism",
-    "sasl_plain_username": "sasl.username",
-    "sasl_plain_password": "sasl.password",
-    "sasl_kerberos_service_name": "sasl.kerberos.service.name",
+from service.settings import Settings, SettingsError, read_secret
+
+_SSL_NAMES = {
+    "kafka_ssl_cafile": "ssl.ca.location",
+    "kafka_ssl_certfile": "ssl.certificate.location",
+    "kafka_ssl_crlfile": "ssl.crl.location",
+    "kafka_ssl_ciphers": "ssl.cipher.suites",
 }
+#: It takes the brokers' principal to be the service on the broker's own host, always.
+_WITHOUT_COUNTERPART = ("kafka_sasl_kerberos_name", "kafka_sasl_kerberos_domain_name")
 #: How long a token is used before it is asked for anew: whoever keeps it fresh does so more seldom.
 _TOKEN_S = 60.0
 
 
-def librdkafka_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The same options for confluent-kafka. Raises ValueError that names one without a counterpart."""
-    named: dict[str, Any] = {}
-    for name, value in options.items():
-        if name == "ssl_check_hostname":
-            named["ssl.endpoint.identification.algorithm"] = "https" if value else "none"
-        elif name == "sasl_oauth_token_provider":
-            named["oauth_cb"] = _token(value.token)
-        elif name in _NAMES:
-            named[_NAMES[name]] = value
-        else:
-            raise ValueError(f"confluent-kafka has no option like {name!r}: use kafka_client = kafka-python")
-    return named
+def librdkafka_options(settings: Settings) -> dict[str, Any]:
+    """Options that the library's consumer, producer and admin client all know. Raises SettingsError."""
+    options: dict[str, Any] = {"security.protocol": settings.kafka_security_protocol}
+    if settings.kafka_security_protocol.endswith("SSL"):
+        options |= _ssl_options(settings)
+    if settings.kafka_sasl_mechanism:
+        options |= {"sasl.mechanism": settings.kafka_sasl_mechanism, **_sasl_options(settings)}
+    return options
 
 
-def _token(token: Callable[[], str]) -> Callable[[str], tuple[str, float]]:
-    return lambda _: (token(), time.time() + _TOKEN_S)
+def _ssl_options(settings: Settings) -> dict[str, Any]:
+    options = {theirs: getattr(settings, ours) for ours, theirs in _SSL_NAMES.items()}
+    if settings.kafka_ssl_certfile:
+        options["ssl.key.location"] = settings.kafka_ssl_keyfile or settings.kafka_ssl_certfile
+        options["ssl.key.password"] = settings.secret("kafka_ssl_password")
+    options["ssl.endpoint.identification.algorithm"] = (
+        "https" if settings.kafka_ssl_check_hostname else "none"
+    )
+    return {name: value for name, value in options.items() if value not in ("", None)}
+
+
+def _sasl_options(settings: Settings) -> dict[str, Any]:
+    if settings.kafka_sasl_mechanism == "OAUTHBEARER":
+        return {"oauth_cb": _token(settings.kafka_sasl_oauth_token_file)}
+    if settings.kafka_sasl_mechanism != "GSSAPI":
+        return {
+            "sasl.username": settings.kafka_sasl_plain_username,
+            "sasl.password": settings.secret("kafka_sasl_plain_password"),
+        }
+    for name in _WITHOUT_COUNTERPART:
+        if getattr(settings, name):
+            raise SettingsError(
+                f"setting {name!r}: confluent-kafka has none; use kafka_client = kafka-python"
+            )
+    return {
+        "sasl.kerberos.service.name": settings.kafka_sasl_kerberos_service_name,
+        "sasl.kerberos.min.time.before.relogin": 0,  # tickets are somebody else's, as over kafka-python
+    }
+
+
+def _token(file: str) -> Callable[[str], tuple[str, float]]:
+    def token(_: str) -> tuple[str, float]:
+        return read_secret(file, "setting 'kafka_sasl_oauth_token_file'"), time.time() + _TOKEN_S
+
+    return token

@@ -57,9 +57,10 @@ class KafkaLog:
     """``port.Log`` over a cluster (``bootstrap``: ``host:port,...``); see the module.
 
     ``transactional_id`` belongs to one worker at a time: opening a log with it fences the previous holder.
+    A worker that has been silent for ``session_timeout_s`` is passed over by the group.
     ``partitions``, ``replication`` and ``command_history_ms`` are for topics that the log creates.
-    ``client`` names the library (``kafka_library``); ``client_options`` are settings of security, as
-    kafka-python names them. ``clock_ms`` stamps the records that are written (ms since 1970).
+    ``client`` names the library (``kafka_library``); ``client_options`` are options of security, as that
+    library has them (``kafka_security``). ``clock_ms`` stamps the records that are written (ms since 1970).
     """
 
     def __init__(
@@ -74,11 +75,13 @@ class KafkaLog:
         max_message_bytes: int = 1_000_000,
         command_history_ms: int = 7 * _DAY_MS,
         timeout_s: float = 20.0,
+        session_timeout_s: float = 15.0,
         client: str = KAFKA_PYTHON,
         client_options: Mapping[str, Any] | None = None,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._group = group
+        self._session_timeout_s = session_timeout_s
         self._clock_ms = clock_ms
         self._partitions = partitions
         self._command_history_ms = command_history_ms
@@ -108,7 +111,7 @@ class KafkaLog:
             self._transactions.open()
             self._appender.open()
             self._command_reader = self._library.command_reader(self._cluster, topics.COMMANDS)
-            self._events = self._library.group_reader(self._cluster, self._group)
+            self._events = self._library.group_reader(self._cluster, self._group, self._session_timeout_s)
         except BaseException:
             self.close()
             raise
@@ -123,6 +126,13 @@ class KafkaLog:
         if self._cluster.partition_count(topics.COMMANDS) != 1:
             name = self._cluster.name(topics.COMMANDS)
             raise LogUnusable(f"the topic {name} must have one partition, or commands have no order")
+        for topic in (topics.STATE, topics.COMMANDS):
+            policy = self._cluster.config(topic, "cleanup.policy")
+            if policy != "compact":
+                raise LogUnusable(
+                    f"the topic {self._cluster.name(topic)} has cleanup.policy={policy}: what is kept there"
+                    " must not go by age or size; set it to compact"
+                )
 
     def close(self) -> None:
         events, self._events = self._events, None
@@ -184,8 +194,11 @@ class KafkaLog:
         count = self._cluster.partition_count(topics.STATE)
         return TopicPartition(topics.STATE, partition.partition % count)
 
+    def beginning(self, partition: TopicPartition) -> int:
+        return self._cluster.start_of(partition)
+
     def start(self, partition: TopicPartition, event_offset: int | None) -> int:
-        offset = self._cluster.start_of(partition) if event_offset is None else event_offset
+        offset = self.beginning(partition) if event_offset is None else event_offset
         self._reader.start(partition, offset)
         return offset
 
@@ -225,6 +238,9 @@ class KafkaLog:
                 taken, self._unread_commands = self._unread_commands, []
                 return Polled(events.take_assignment(), chunks, taken, self._next_command)
             events.wait(commands, self._news, min(left_s, _TICK_S))
+
+    def answers(self) -> bool:
+        return self._cluster.answers()
 
     def wake(self) -> None:
         self._woken = True

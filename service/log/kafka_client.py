@@ -19,12 +19,14 @@ from typing import Any
 from kafka import KafkaAdminClient, KafkaConsumer
 from kafka import TopicPartition as ClusterPartition
 from kafka import errors as kafka_errors
-from kafka.admin import OffsetSpec
+from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
 from kafka.protocol.consumer import IsolationLevel
 
+from service.log.kafka_library import LOOKS_THE_SAME
 from service.log.port import LogError, LogFenced, LogUnavailable, LogUnusable, Record, TopicPartition
 
-#: A worker that has been passed over by its group, or whose transactional id another one uses now.
+#: A worker that has been passed over by its group, whose transactional id another one uses now, or whose
+#: place in a topic is no more.
 _FENCED = (
     kafka_errors.ProducerFencedError,
     kafka_errors.InvalidProducerEpochError,
@@ -33,6 +35,9 @@ _FENCED = (
     kafka_errors.IllegalGenerationError,
     kafka_errors.UnknownMemberIdError,
     kafka_errors.RebalanceInProgressError,
+    # What was to be read next is gone: whoever starts afresh finds that out and decides.
+    kafka_errors.OffsetOutOfRangeError,
+    kafka_errors.NoOffsetForPartitionError,
 )
 #: What a person has to put right. Everything that is neither this nor fencing may work when tried again.
 _UNUSABLE = (
@@ -58,6 +63,7 @@ _UNUSABLE = (
 BATCH_OVERHEAD_BYTES = 1 << 16
 _BROKER_DEFAULT_BYTES = 1 << 20
 _READ_WAIT_MS = 100
+_ANSWER_MS = 1_000
 _READ_RECORDS = 5_000
 
 
@@ -67,7 +73,7 @@ def log_error(error: Exception) -> LogError:
         return error
     what = f"{type(error).__name__}: {error}"
     if isinstance(error, _FENCED):
-        return LogFenced(f"another worker has taken over ({what})")
+        return LogFenced(what)
     if isinstance(error, _UNUSABLE):
         return LogUnusable(f"Kafka refuses ({what})")
     return LogUnavailable(f"Kafka cannot do it now ({what})")
@@ -118,8 +124,23 @@ class Cluster:
         return 2 * self.timeout_s
 
     def open(self) -> None:
-        with translated():
-            self._admin = KafkaAdminClient(**self.options)
+        try:
+            with translated():
+                self._admin = KafkaAdminClient(**self.options)
+        except LogUnavailable as away:
+            if self.options.get("security_protocol", "PLAINTEXT") == "PLAINTEXT":
+                raise
+            # A broker ends such a connection before the library has read why.
+            raise LogUnavailable(f"{away}{LOOKS_THE_SAME}") from away
+
+    def answers(self) -> bool:
+        """Whether a broker answers a client that comes anew."""
+        hasty = {"bootstrap_timeout_ms": _ANSWER_MS, "request_timeout_ms": _ANSWER_MS}
+        try:
+            KafkaAdminClient(**{**self.options, **hasty}).close()
+        except kafka_errors.KafkaError:
+            return False
+        return True
 
     def close(self) -> None:
         if self._admin is not None:
@@ -181,6 +202,13 @@ class Cluster:
             self._partition_counts[topic] = len(found["partitions"])
         return self._partition_counts[topic]
 
+    def config(self, topic: str, setting: str) -> str:
+        """One setting of a topic, as the cluster has it now."""
+        resource = ConfigResource(ConfigResourceType.TOPIC, self.name(topic))
+        with translated():
+            found = self.admin.describe_configs([resource], config_filter="all")
+        return str(found[ConfigResourceType.TOPIC.name.lower()][self.name(topic)][setting]["value"])
+
     # ---- offsets and records
 
     def start_of(self, partition: TopicPartition) -> int:
@@ -208,10 +236,9 @@ class Cluster:
             return KafkaConsumer(
                 isolation_level="read_committed",
                 enable_auto_commit=False,
-                auto_offset_reset="earliest",
                 allow_auto_create_topics=False,
                 metrics_enabled=False,
-                **{**self.options, **own},
+                **{"auto_offset_reset": "earliest", **self.options, **own},
             )
 
     def records(self, partition: TopicPartition, start: int, end: int) -> Iterator[Record]:

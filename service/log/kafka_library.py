@@ -21,6 +21,8 @@ from service.log.port import Assignment, Chunk, Message, Output, Record, TopicPa
 AUTO = "auto"
 KAFKA_PYTHON = "kafka-python"
 CONFLUENT_KAFKA = "confluent-kafka"
+#: What is said beside an error of a connection that has to be secure.
+LOOKS_THE_SAME = "; a wrong password, certificate or security protocol looks the same"
 _PACKAGES = {KAFKA_PYTHON: "kafka", CONFLUENT_KAFKA: "confluent_kafka"}
 
 
@@ -46,6 +48,9 @@ class Cluster(Protocol):
 
     def close(self) -> None: ...
 
+    def answers(self) -> bool:
+        """Whether a broker answers a client that comes anew, found out within a second or two."""
+
     def name(self, topic: str) -> str:
         """The cluster's name of a topic."""
 
@@ -56,6 +61,9 @@ class Cluster(Protocol):
 
     def partition_count(self, topic: str) -> int:
         """The number of partitions as of the first question. Raises LogUnavailable for a missing topic."""
+
+    def config(self, topic: str, setting: str) -> str:
+        """One setting of a topic, as the cluster has it now."""
 
     def start_of(self, partition: TopicPartition) -> int:
         """The offset of the first record that the cluster still holds."""
@@ -84,7 +92,8 @@ class CommandReader(Protocol):
 
 
 class GroupReader(Protocol):
-    """The events of those partitions that the group gives to this worker; see ``kafka_reader``."""
+    """The events of those partitions that the group gives to this worker; see ``kafka_reader``. Made of a
+    cluster, the group's name, and the silence (seconds) after which the group passes over a worker."""
 
     @property
     def owned(self) -> AbstractSet[TopicPartition]: ...
@@ -107,7 +116,8 @@ class GroupReader(Protocol):
     def subscribe(self, topics: Iterable[str]) -> None: ...
 
     def poll(self, max_records: int) -> list[Chunk]:
-        """Events that have come in. Waits for nothing but, for a moment, the group."""
+        """Events that have come in. Waits for nothing but, for a moment, the group. Raises LogFenced where
+        what comes next is gone."""
 
     def wait(self, commands: Any, news: threading.Event, timeout_s: float) -> None:
         """Waits until ``news`` is set, or events or commands may have come in; may return early.

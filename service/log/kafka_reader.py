@@ -35,10 +35,16 @@ _JOIN_WAIT_MS = 300
 class GroupReader:
     """The events of those partitions that the group gives to this worker."""
 
-    def __init__(self, cluster: Cluster, group: str) -> None:
+    def __init__(self, cluster: Cluster, group: str, session_timeout_s: float) -> None:
         self._cluster = cluster
+        session_timeout_ms = int(session_timeout_s * 1000)
         self._consumer = cluster.consumer(
-            group_id=group, fetch_max_wait_ms=_FETCH_WAIT_MS, retry_backoff_ms=20, session_timeout_ms=15_000
+            group_id=group,
+            fetch_max_wait_ms=_FETCH_WAIT_MS,
+            retry_backoff_ms=20,
+            session_timeout_ms=session_timeout_ms,
+            heartbeat_interval_ms=session_timeout_ms // 5,
+            auto_offset_reset="none",  # what is gone is not passed over in silence
         )
         self._listener = _Listener(self)
         self._topics: list[str] = []

@@ -25,7 +25,8 @@ class LogError(Exception):
 
     LogError
     |-- LogUnavailable   it may work later (broker away, file locked): pause and try again
-    |-- LogFenced        another worker has taken over: forget what is uncommitted, close and open anew
+    |-- LogFenced        another worker has taken over, or what comes next is gone: forget what is
+    |                    uncommitted, close and open anew
     `-- LogUnusable      it will not work until a person acts (torn file, newer version, disk full)
     """
 
@@ -144,8 +145,13 @@ class Log(Protocol):
     def restore(self, partition: TopicPartition) -> Iterator[StateRecord]:
         """All living state records of a partition, each key once, in no particular order."""
 
+    def beginning(self, partition: TopicPartition) -> int:
+        """The offset of the first event that the log still holds; the end where it holds none."""
+
     def start(self, partition: TopicPartition, event_offset: int | None) -> int:
-        """Begins to deliver a gained partition from that offset (None: from its beginning); returns it."""
+        """Begins to deliver a gained partition from that offset (None: from its beginning); returns it.
+        Where the offset is before the beginning, or the beginning comes to be past what was delivered, polls
+        raise LogFenced (Kafka) or go on at the beginning."""
 
     @property
     def settled(self) -> bool:
@@ -165,6 +171,9 @@ class Log(Protocol):
         """Waits at most ``timeout_s`` for events or commands; returns early when ``wake`` is called.
         Only committed records are seen. At most ``max_records`` events are returned, and ``MOST_COMMANDS``
         commands."""
+
+    def answers(self) -> bool:
+        """Whether the log can be reached, found out within a second or two. After LogUnavailable."""
 
     def wake(self) -> None:
         """Makes a running or the next ``poll`` return at once. Callable from any thread."""

@@ -133,13 +133,15 @@ class SqliteLog:
             rows = connection.execute("SELECT key, value FROM state WHERE topic = ?", (id_,))
             yield from map(StateRecord._make, rows)
 
-    def start(self, partition: TopicPartition, event_offset: int | None) -> int:
+    def beginning(self, partition: TopicPartition) -> int:
         topic = partition.topic
-        if event_offset is None:
-            found = self._find("SELECT min(offset) FROM records WHERE topic = ?", topic)
-            event_offset = self._end(topic) if found is None or found[0] is None else found[0]
-        self._next[topic] = event_offset
-        return event_offset
+        found = self._find("SELECT min(offset) FROM records WHERE topic = ?", topic)
+        return self._end(topic) if found is None or found[0] is None else found[0]
+
+    def start(self, partition: TopicPartition, event_offset: int | None) -> int:
+        offset = self.beginning(partition) if event_offset is None else event_offset
+        self._next[partition.topic] = offset
+        return offset
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         self._paused.update(topic for topic, _ in partitions)
@@ -211,6 +213,9 @@ class SqliteLog:
         """The started topics that have events to deliver."""
         readable = (topic for topic in self._subscribed if topic in self._next and topic not in self._paused)
         return [topic for topic in readable if self._next[topic] < self._end(topic)]
+
+    def answers(self) -> bool:
+        return True
 
     def wake(self) -> None:
         with self._changed:

@@ -55,6 +55,7 @@ class LogFile:
         LogUnusable if it is not for us to use."""
         self._own()
         try:
+            self._refuse_headless()
             with self.translated(), contextlib.closing(self.connect()) as connection:
                 self._check(connection)
         except BaseException:
@@ -118,11 +119,25 @@ class LogFile:
         lock.flush()
         self._lock = lock
 
+    def _refuse_headless(self) -> None:
+        """A write-ahead log without its file holds commits; SQLite would begin a new file and drop them."""
+        wal = Path(f"{self.path}-wal")
+        if wal.exists() and wal.stat().st_size > 0 and not (self.path.exists() and self.path.stat().st_size):
+            raise self._damaged(f"{wal.name} is there and the file itself is not")
+
     def _check(self, connection: sqlite3.Connection) -> None:
         """Makes sure that the file is ours before anything is written to it."""
         size = self.path.stat().st_size
         if 0 < size < _MIN_FILE_BYTES:
             raise self._damaged(f"it has {size} bytes")
+        is_made = self.check_owner(connection)
+        connection.execute("PRAGMA journal_mode = WAL")
+        if not is_made:
+            mark = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
+            connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} {mark} COMMIT;")
+
+    def check_owner(self, connection: sqlite3.Connection) -> bool:
+        """Whether there is anything in the file. Raises LogUnusable where it is not ours; reads only."""
         (owner,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -133,7 +148,4 @@ class LogFile:
                 f"{self.path} was written by a newer version of this program (schema {version}, "
                 f"known is {SCHEMA_VERSION}): upgrade, or use another file"
             )
-        connection.execute("PRAGMA journal_mode = WAL")
-        if not tables:
-            mark = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
-            connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} {mark} COMMIT;")
+        return bool(tables)

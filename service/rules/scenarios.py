@@ -39,7 +39,7 @@ from service.settings import Settings
 #: Settings that change what is written: a scenario may set them, and the environment has no say.
 SETTINGS = (
     *("max_ids_per_record", "max_streams", "max_queries", "max_disjuncts", "max_message_bytes"),
-    *("max_batch_events", "index"),
+    *("max_batch_events", "portion_records", "index"),
 )
 #: The source of a file that names none.
 DEFAULT_SOURCE = "test"

@@ -133,12 +133,16 @@ class Stage:
         self._turn_until(lambda: self._worker.ready and not self._lags())
 
     def _lags(self) -> bool:
-        """Whether something waits to be read, or is due."""
+        """Whether something waits to be read, is due or owed."""
         positions, engine = self._worker.positions, self._worker.engine
         ends = self._log.end_offsets([TopicPartition(*task) for task in positions])
-        return bool(engine.catalog.expired(self.now_ms)) or any(
-            position < ends[TopicPartition(*task)] or engine.due(task, self.now_ms)
-            for task, position in positions.items()
+        return (
+            bool(engine.catalog.expired(self.now_ms))
+            or engine.owes
+            or any(
+                position < ends[TopicPartition(*task)] or engine.due(task, self.now_ms)
+                for task, position in positions.items()
+            )
         )
 
     def _turn_until(self, done: Callable[[], bool]) -> None:

@@ -97,15 +97,27 @@ class Running:
         self.settings = settings
         self.plain = httpx.Client(base_url=url, timeout=TIMEOUT_S)
         self.contract = Contract(self.plain.get("/openapi.json").json())
-        self.client = httpx.Client(base_url=url, timeout=TIMEOUT_S, event_hooks={"response": [self._judge]})
+        self._clients: dict[str | None, httpx.Client] = {}
+        self.client = self.with_key(None)
+
+    def with_key(self, key: str | None) -> httpx.Client:
+        """The judging client that shows this key, or none."""
+        if key not in self._clients:
+            self._clients[key] = httpx.Client(
+                base_url=self.url,
+                timeout=TIMEOUT_S,
+                headers={} if key is None else {"Authorization": f"Bearer {key}"},
+                event_hooks={"response": [self._judge]},
+            )
+        return self._clients[key]
 
     def _judge(self, response: httpx.Response) -> None:
         response.read()
         self.contract.judge(response)
 
     def close(self) -> None:
-        self.client.close()
-        self.plain.close()
+        for client in (self.plain, *self._clients.values()):
+            client.close()
 
 
 @contextmanager

@@ -100,7 +100,8 @@ def test_the_limits_of_a_bulk_import_are_settings(tmp_path: Path) -> None:
         assert "line 2" in long_line.json()["detail"]
         many = lines(*({"id": id, "source": "s", "where": "x > 0"} for id in "abc"))
         refused = service.client.post("/v1/queries:bulk", content=many)
-        assert (refused.status_code, refused.json()["reason"]) == (422, "limit")
+        assert (refused.status_code, refused.json()["reason"]) == (429, "quota")
+        assert "max_queries" in refused.json()["detail"]
         assert service.client.get("/v1/queries").json()["queries"] == []
 
 

@@ -357,6 +357,17 @@ def test_a_collection_stays_on_its_source(own: Own, client: httpx.Client) -> Non
     assert (refused.status_code, refused.json()["field"]) == (422, "source")
 
 
+def test_a_member_of_another_source_is_not_taken_over(own: Own, client: httpx.Client) -> None:
+    other = OwnSource(client)
+    id = f"{own.name}:a"
+    body = {"source": other.name, "where": {"any": [{}]}, "tags": {"collection": own.name}}
+    client.put(f"/v1/queries/{id}", json=body).raise_for_status()
+    refused = own.put(feature("a", square(0)))
+    assert (refused.status_code, refused.json()["reason"]) == (409, "exists")
+    assert client.get(f"/v1/queries/{id}").json()["source"] == other.name
+    assert own.put(feature("b", square(0))).json()["deleted"] == 1
+
+
 def test_collections_are_there_after_a_restart(tmp_path: Path) -> None:
     features = [feature(i, square(i)) for i in range(3)]
     with running(tmp_path) as service:
@@ -389,9 +400,10 @@ def test_a_limit_on_queries_holds_for_members(tmp_path: Path) -> None:
     with running(tmp_path, max_queries=2, max_bulk_bytes=5_000, max_message_bytes=700) as service:
         own = Own(OwnSource(service.client))
         refused = own.put(*(feature(i, square(i)) for i in range(3)))
-        assert (refused.status_code, refused.json()["reason"]) == (422, "limit")
+        assert (refused.status_code, refused.json()["reason"]) == (429, "quota")
         assert own.put(*(feature(i, square(i)) for i in range(2))).status_code == 201
         assert counts(own.put(*(feature(i, square(i)) for i in range(1, 2)))) == (0, 0, 1, 1, 1)
+        assert counts(own.put(*(feature(i, square(i)) for i in range(5, 7)))) == (2, 0, 0, 1, 2)
         large = feature("a", polygon([[[0, 0], *([9, i / 100] for i in range(60)), [0, 0]]]))
         refused = own.put(large)
         assert (refused.status_code, refused.json()["reason"]) == (413, "too_large")

@@ -257,3 +257,6 @@ def test_a_stream_that_waits_or_is_barred_is_told_until_when(client: httpx.Clien
     assert stand("dwell") == (False, 3_000 + hour, None, False)
     assert stand("cool") == (False, 2_000 + hour, 2_000 + hour, False)
     assert stand("once") == (False, None, None, True)
+    source.send({"stream_id": "v", "ts": 4_000, "x": -1})
+    assert stand("dwell") == (False, None, None, False)
+    assert stand("cool") == (False, None, 2_000 + hour, False)  # outside it waits for nothing

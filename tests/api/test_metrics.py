@@ -27,12 +27,19 @@ NAMES = {
     "rangewatch_crosses": "counter",
     "rangewatch_commands": "counter",
     "rangewatch_commits": "counter",
+    "rangewatch_requests_refused": "counter",
     "rangewatch_queries": "gauge",
     "rangewatch_index_boxes": "gauge",
     "rangewatch_index_bytes": "gauge",
     "rangewatch_streams": "gauge",
+    "rangewatch_owed_records": "gauge",
     "rangewatch_consumer_lag_events": "gauge",
     "rangewatch_ready": "gauge",
+    "rangewatch_command_offset": "gauge",
+    "rangewatch_query_set_fingerprint": "gauge",
+    "rangewatch_log_away": "gauge",
+    "rangewatch_events_lost": "counter",
+    "rangewatch_resets": "counter",
     "rangewatch_commit_seconds": "histogram",
     "rangewatch_batch_events": "histogram",
     "rangewatch_match_seconds": "histogram",
@@ -95,15 +102,17 @@ def test_events_are_processed_or_refused_at_every_scrape() -> None:
 
 def test_streams_are_summed_over_partitions_and_lost_ones_are_forgotten() -> None:
     metrics = Metrics()
-    metrics.streams("t", 0, "s", 3)
-    metrics.streams("t", 1, "s", 4)
-    metrics.streams("u", 0, "other", 9)
+    metrics.partition("t", 0, "s", streams=3, owed=0)
+    metrics.partition("t", 1, "s", streams=4, owed=2)
+    metrics.partition("u", 0, "other", streams=9, owed=5)
     metrics.lag("t", 1, 5)
-    assert samples(metrics.text().decode(), "s")["rangewatch_streams"] == 7
+    both = samples(metrics.text().decode(), "s")
+    assert (both["rangewatch_streams"], both["rangewatch_owed_records"]) == (7, 2)
     metrics.forget_partition("t", 1)
     metrics.forget_partition("t", 7)
     found = metrics.text().decode()
-    assert samples(found, "s")["rangewatch_streams"] == 3
+    left = samples(found, "s")
+    assert (left["rangewatch_streams"], left["rangewatch_owed_records"]) == (3, 0)
     assert samples(found)["rangewatch_consumer_lag_events"] == 0
 
 

@@ -6,13 +6,13 @@ was not committed is forgotten by ``crash``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from service import wire
 from service.decode import Decoder
 from service.engine.commands import Command, DeleteQuery, PatchQuery, PutQuery, PutSource
-from service.engine.effects import CommandEffects, Task, with_refused
+from service.engine.effects import CommandEffects, EventEffects, Paid, Task, with_refused
 from service.engine.engine import Engine, EngineLimits
 from service.engine.state import StateLog
 from service.index.default.mixed import DefaultIndex
@@ -22,6 +22,9 @@ from service.model import Reason, Refusal
 from service.wire import Encoder
 
 STATUS = {Reason.EXISTS: 409, Reason.UNKNOWN_ID: 404, Reason.CHANGED: 412, Reason.IN_USE: 409}
+
+Answer = tuple[int, str | None, int | None]
+"""Status, reason and the offset of the command in the log, if it wrote one."""
 
 
 class EngineDriver:
@@ -53,7 +56,7 @@ class EngineDriver:
         self._state[task] = {}
         self.engine.assign(task, ())
 
-    def command(self, op: str, step: dict[str, Any]) -> tuple[int, str | None, int | None]:
+    def command(self, op: str, step: dict[str, Any]) -> Answer:
         match op:
             case "register":
                 return self._run(PutQuery(None, step["query"], create_only=True))
@@ -64,7 +67,7 @@ class EngineDriver:
             case _:
                 return self._run(DeleteQuery(step["id"]))
 
-    def raw_query(self, body: bytes) -> tuple[int, str | None, int | None]:
+    def raw_query(self, body: bytes) -> Answer:
         try:
             parsed = load_json(body)
         except Refusal as refusal:
@@ -72,15 +75,27 @@ class EngineDriver:
         return self._run(PutQuery(None, parsed, create_only=True))
 
     def bulk(self, queries: list[dict[str, Any]]) -> tuple[int, list[int]]:
-        draft = self.engine.draft(self._now)
-        entries = [draft.prepare(PutQuery(None, query)).entry for query in queries]
+        answers = self.commands([PutQuery(None, query) for query in queries])
+        assert all(status == 200 for status, _, _ in answers), answers
+        return 200, [offset for _, _, offset in answers if offset is not None]
+
+    def commands(self, commands: Sequence[Command]) -> list[Answer]:
+        """Requests that are judged and applied together."""
+        draft = self.engine.draft(1_700_000_000_000)
+        answers: list[Answer] = []
         first = len(self._entries)
-        self._entries += [
-            wire.command_body(wire.command_message(e, at_ms=self._now).value) for e in entries if e
-        ]
-        numbered = list(enumerate(self._entries))[first:]
-        self._apply(numbered)
-        return 200, [offset for offset, _ in numbered]
+        for command in commands:
+            try:
+                entry = draft.prepare(command).entry
+            except Refusal as refusal:
+                answers.append((STATUS.get(refusal.reason, 422), refusal.reason, None))
+                continue
+            answers.append((200, None, None if entry is None else len(self._entries)))
+            if entry is not None:
+                body = wire.command_body(wire.command_message(entry, at_ms=self._now).value)
+                self._entries.append(body)
+        self._apply(list(enumerate(self._entries))[first:])
+        return answers
 
     def entry(self, body: dict[str, Any]) -> int:
         """Puts on the command log what no draft has judged."""
@@ -127,16 +142,20 @@ class EngineDriver:
             encoder = Encoder(queries, max_ids=self.engine.limits.ids, max_bytes=1 << 20)
             outputs: list[Output] = []
             for effects in with_refused(caused, decoded.refused):
-                if isinstance(effects, CommandEffects):
-                    outputs += encoder.commands(effects, self.engine.tables[task])
-                else:
+                if isinstance(effects, EventEffects):
                     outputs += encoder.events(effects, decoded.originals).outputs
+                else:
+                    outputs += encoder.commands(effects, self.engine.tables[task])
             if not self._armed:
                 self._outputs += [tuple(output) for output in outputs]
-                self._state[task].update(self.engine.state_records(task))
+                self._save(task)
                 self._done[task] = fresh[-1].offset + 1
         if not self._armed:
             self._let_pass()
+
+    def tell(self) -> None:
+        """Commits one portion of what is owed, on its own."""
+        self._write(self.engine.pay())
 
     def clock(self, now_ms: int) -> None:
         self._now = max(self._now, now_ms)
@@ -195,27 +214,24 @@ class EngineDriver:
         self._next_offset[task] = offset + 1
         return offset
 
-    def _run(self, command: Command) -> tuple[int, str | None, int | None]:
-        try:
-            prepared = self.engine.draft(1_700_000_000_000).prepare(command)
-        except Refusal as refusal:
-            return STATUS.get(refusal.reason, 422), refusal.reason, None
-        if prepared.entry is None:
-            return 200, None, None
-        offset = len(self._entries)
-        body = wire.command_body(wire.command_message(prepared.entry, at_ms=self._now).value)
-        self._entries.append(body)
-        self._apply([(offset, body)])
-        return 200, None, offset
+    def _run(self, command: Command) -> Answer:
+        return self.commands([command])[0]
 
     def _apply(self, entries: list[tuple[int, Any]]) -> None:
-        self._write(self.engine.command(entries, self._now))
+        self._write([*self.engine.command(entries, self._now), *self.engine.pay()])
 
-    def _write(self, caused: list[CommandEffects]) -> None:
+    def _write(self, caused: Sequence[CommandEffects | Paid]) -> None:
         for effects in caused:
             queries = self.engine.queries_of(effects.task)
             encoder = Encoder(queries, max_ids=self.engine.limits.ids, max_bytes=1 << 20)
             written = encoder.commands(effects, self.engine.tables[effects.task])
             self._outputs += [tuple(output) for output in written]
         for task in self.engine.tables:
-            self._state[task].update(self.engine.state_records(task))
+            self._save(task)
+
+    def _save(self, task: Task) -> None:
+        for key, value in self.engine.state_records(task):
+            if value is None:
+                self._state[task].pop(key, None)
+            else:
+                self._state[task][key] = value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -41,16 +42,16 @@ def rangewatch(*args: object, **variables: str) -> subprocess.CompletedProcess[s
 class Served:
     """A service in a process of its own."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, tls: ssl.SSLContext | None) -> None:
         self.process = process
         self.log = log
         self.url = eventually(self._url, f"a line with the address in {log}")
-        with httpx.Client(base_url=self.url) as client:
+        with httpx.Client(base_url=self.url, verify=tls or True) as client:
             eventually(lambda: self._answers(client), "ready")
 
     def _url(self) -> str | None:
         assert self.process.poll() is None, self.log.read_text()
-        found = re.search(r"listening on (http://\S+)", self.log.read_text())
+        found = re.search(r"listening on (https?://\S+)", self.log.read_text())
         return found and found[1]
 
     @staticmethod
@@ -66,8 +67,11 @@ class Served:
 
 
 @contextmanager
-def serving(folder: Path, *args: object, **variables: str) -> Iterator[Served]:
-    """``rangewatch serve`` on a free port and a file of the folder, unless ``args`` say otherwise."""
+def serving(
+    folder: Path, *args: object, tls: ssl.SSLContext | None = None, **variables: str
+) -> Iterator[Served]:
+    """``rangewatch serve`` on a free port and a file of the folder, unless ``args`` say otherwise; ``tls``
+    is how a client trusts it."""
     log = folder / "service.log"
     default = ["--log", f"sqlite:{folder / 'log.db'}"] if "--log" not in args else []
     with log.open("wb") as out:
@@ -78,7 +82,7 @@ def serving(folder: Path, *args: object, **variables: str) -> Iterator[Served]:
             env=environment(**variables),
         )
     try:
-        yield Served(process, log)
+        yield Served(process, log, tls)
     finally:
         process.kill()
         process.wait()

@@ -53,7 +53,9 @@ def test_settings_come_from_flags_variables_and_the_file(tmp_path: Path) -> None
         client.put("/v1/sources/s", json=SOURCE)
         assert client.get("/v1/queries?limit=2").status_code == 422
         assert client.put("/v1/queries/a", json=QUERY).status_code == 201
-        assert client.put("/v1/queries/b", json=QUERY).json()["reason"] == "limit"
+        second = client.put("/v1/queries/b", json=QUERY)
+        assert (second.status_code, second.json()["reason"]) == (429, "quota")
+        assert "retry-after" not in second.headers, "time does not lift it"
         four = {"source": "s", "where": "x == 1 or x == 3 or x == 5 or x == 7"}
         refused = client.put("/v1/queries/a", json=four)
         assert (refused.status_code, refused.json()["reason"]) == (422, "limit")

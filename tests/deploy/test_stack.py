@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from service.__main__ import parser
+from service.api.access import is_loopback
 from service.api.health import router
 from service.settings import PREFIX, Settings
 from spark_connector.__main__ import parser as spark_parser
@@ -92,6 +93,26 @@ def test_images_do_not_run_as_root(stage: str) -> None:
     assert any("useradd" in one.rest for one in own[:user])
     assert not any(one.name in ("COPY", "USER") for one in own[user + 1 :])
     assert own[-1].name in ("ENTRYPOINT", "CMD")
+
+
+@pytest.mark.parametrize("name", ["rangewatch", "spark"])
+def test_containers_of_ours_write_to_their_volume_and_nowhere_else(name: str) -> None:
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["tmpfs"] == ["/tmp"]
+    written = [path for path in environment(service["build"]["target"]).values() if path.startswith("/var")]
+    [volume] = mounts(service)
+    assert all(path.startswith(volume) for path in written)
+
+
+def test_the_image_alone_asks_for_keys_and_the_stack_says_that_it_has_none() -> None:
+    """The image binds all addresses: without keys it starts only where somebody has said so."""
+    inside = environment("service")
+    assert not is_loopback(inside[f"{PREFIX}HOST"])
+    assert not {f"{PREFIX}ALLOW_OPEN", f"{PREFIX}KEYS_FILE"} & inside.keys()
+    assert SERVICES["rangewatch"]["environment"][f"{PREFIX}ALLOW_OPEN"] == "True"
 
 
 @pytest.mark.parametrize("stage", IMAGES)

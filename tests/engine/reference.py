@@ -57,11 +57,13 @@ class Stream:
 
 
 class Reference:
-    """One partition. ``matches`` gets (label, stream, sorted ids, late), ``borders`` the records."""
+    """One partition. ``matches`` gets (label, stream, sorted ids, late), ``borders`` the records; at most
+    ``max_ids`` ids each."""
 
-    def __init__(self, source: Source, now: int) -> None:
+    def __init__(self, source: Source, now: int, max_ids: int) -> None:
         self.source = source
         self.now = now
+        self.max_ids = max_ids
         self.ahead: int | None = None
         self.reached: int | None = None
         self.streams: dict[str, Stream] = {}
@@ -131,6 +133,7 @@ class Reference:
 
     def event(self, label: Any, stream_id: str, ts: int | None, values: dict[str, Any]) -> None:
         clock = self._move(ts)
+        values = {name: value for name, value in values.items() if name in self.source.attributes}
         stream = self.streams.get(stream_id)
         first = stream is None
         late = stream is not None and ts is not None and stream.ts is not None and ts < stream.ts
@@ -150,8 +153,8 @@ class Reference:
             for id, query in self.queries.items()
             if query.enabled and Kind.MATCH in query.on and value in query.region
         )
-        if hit:
-            self.matches.append((label, stream_id, hit, unmoved))
+        for begin in range(0, len(hit), self.max_ids):
+            self.matches.append((label, stream_id, hit[begin : begin + self.max_ids], unmoved))
         before, was = self.members(stream_id), stream.last
         if not unmoved:
             stream.last = value
@@ -230,8 +233,11 @@ class Reference:
             self._record(label, stream_id, self.time, reason, leave, enter, [])
 
     def change_source(self, source: Source) -> None:
-        if source.missing is not self.source.missing:
-            for stream in self.streams.values():
+        gone = set(self.source.attributes) - set(source.attributes)
+        for stream in self.streams.values():
+            stream.last = {name: value for name, value in stream.last.items() if name not in gone}
+            stream.carried = {name: value for name, value in stream.carried.items() if name not in gone}
+            if source.missing is not self.source.missing:
                 stream.carried = dict(stream.last) if source.missing is Missing.CARRY else {}
         self.source = source
 
@@ -304,10 +310,13 @@ class Reference:
         enter: list[str],
         cross: list[str],
     ) -> None:
-        if leave or enter or cross:
+        sides = [(0, id) for id in leave] + [(1, id) for id in enter] + [(2, id) for id in cross]
+        for begin in range(0, len(sides), self.max_ids):
+            told = sides[begin : begin + self.max_ids]
             stream = self.streams[stream_id]
             stream.seq += 1
-            self.borders.append(Border(label, stream_id, stream.seq, ts, reason, leave, enter, cross))
+            ids = [[id for side, id in told if side == one] for one in range(3)]
+            self.borders.append(Border(label, stream_id, stream.seq, ts, reason, *ids))
 
 
 def jumps_over(region: Region, begin: dict[str, Any], end: dict[str, Any]) -> bool:

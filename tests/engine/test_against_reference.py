@@ -1,5 +1,5 @@
 """The engine equals the oracle for every cause in every order, however batches are cut and whenever it is
-started anew. ``HYPOTHESIS_PROFILE=soak`` (``make soak``) plays a million operations and more."""
+started anew. ``make soak`` goes on where this ends."""
 
 from __future__ import annotations
 
@@ -7,67 +7,23 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from service.engine.engine import EngineLimits
 from tests.cases.driver import Mode
 from tests.cases.engine_driver import EngineDriver
-from tests.engine.world import Operation, World, histories
-
-LINE = ["x"]
-PLANE = ["x", "y", "k"]
-LENGTH = 50
-SLOW = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+from tests.engine.kept import KEPT
+from tests.engine.search import GAMES, cut, search
 
 
-def _play(names: list[str], done: list[Operation], mode: Mode) -> World:
-    world = World(names, mode)
-    for operation in done:
-        world.do(*operation)
-        if mode != "batch":
-            world.check()
-    world.check()
-    return world
+@pytest.mark.parametrize("mode", ["batch", "restart"])
+@pytest.mark.parametrize("number", range(len(KEPT)))
+def test_kept_histories(number: int, mode: Mode) -> None:
+    cut(KEPT[number]._replace(mode=mode))
 
 
-def _put(id: str, where: Any, dwell: int | None) -> Operation:
-    body = {"id": id, "where": where, "on": ["match", "enter", "leave"], "initial": "emit", "for": dwell}
-    return "put", {**body, "cooldown": None, "once": False, "enabled": True, "expires_at": None, "keep": None}
-
-
-@pytest.mark.parametrize("mode", ["one", "batch", "restart"])
-def test_a_wait_made_shorter_in_the_millisecond_that_it_began(mode: Mode) -> None:
-    around, everywhere = {"any": [{"x": {"gte": 0, "lte": 0}}]}, {"any": [{}]}
-    event: Operation = ("event", ("a", None, {"x": 0}))
-    _play(
-        LINE,
-        [event, _put("q", around, 3), _put("q", everywhere, 1), event, ("pass", 1), ("remove", "a")],
-        mode,
-    )
-
-
-@SLOW
-@given(histories(LINE, LENGTH), st.sampled_from(["one", "restart"]))
-def test_on_a_line(done: list[Operation], mode: Mode) -> None:
-    _play(LINE, done, mode)
-
-
-@SLOW
-@given(histories(PLANE, LENGTH), st.sampled_from(["one", "restart"]))
-def test_on_a_plane_with_categories(done: list[Operation], mode: Mode) -> None:
-    _play(PLANE, done, mode)
-
-
-@SLOW
-@given(
-    st.sampled_from([LINE, PLANE]).flatmap(lambda names: st.tuples(st.just(names), histories(names, LENGTH)))
-)
-def test_cuts_and_restarts_change_nothing(drawn: tuple[list[str], list[Operation]]) -> None:
-    """To the byte, of each stream; among the streams that one command moves, the order may differ."""
-    outputs = [_play(*drawn, mode).driver.records() for mode in ("one", "batch", "restart")]
-    one, batch, restart = (sorted(records, key=lambda record: record[:2]) for records in outputs)
-    assert one == batch == restart
+@pytest.mark.parametrize("game", ["line", "plane", "cuts", "portions"])
+def test_random_histories(game: str) -> None:
+    search(game, range(GAMES[game].histories))
 
 
 def _records(driver: EngineDriver, topic: str) -> list[dict[str, Any]]:

@@ -40,7 +40,8 @@ def test_it_is_the_largest_ts_and_the_wall_time_since(events: list[Event]) -> No
     for i, (_, log_ts) in enumerate(events):
         timed = [(ts, at) for ts, at in events[: i + 1] if ts is not None]
         ahead = max((ts - at for ts, at in timed), default=0)
-        expected = log_ts + ahead
+        begins = events[i] in timed and len(timed) == 1 and i > 0  # until then it was the wall time
+        expected = log_ts + (max(ahead, 0) if begins else ahead)
         assert clock[i] == max(expected, clock[i - 1] if i else expected)
         # No event is after the partition's time.
         assert all(ts <= clock[i] for ts, _ in timed)
@@ -59,6 +60,19 @@ def test_it_rises_with_the_wall_clock(events: list[Event], steps: list[int]) -> 
     assert reached == sorted(reached)
 
 
+@given(EVENTS.map(lambda events: sorted(events, key=lambda event: event[1])), st.data())
+def test_looking_at_the_clock_between_messages_changes_nothing(
+    events: list[Event], data: st.DataObject
+) -> None:
+    watched = PartitionTime()
+    clock = []
+    for i, event in enumerate(events):
+        if data.draw(st.booleans()):
+            watched.let_pass(data.draw(st.integers(events[i - 1][1] if i else 0, event[1])))
+        clock += move(watched, [event])
+    assert clock == move(PartitionTime(), events)
+
+
 @pytest.mark.parametrize(
     ("events", "clock"),
     [
@@ -68,6 +82,7 @@ def test_it_rises_with_the_wall_clock(events: list[Event], steps: list[int]) -> 
         ([(100, 5), (110, 8)], [100, 110]),
         ([(100, 5), (100, 5), (101, 7)], [100, 100, 102]),
         ([(None, 50), (10, 50)], [50, 50]),  # it does not go back to a first ts of long ago
+        ([(None, 50), (10, 55), (17, 56)], [50, 55, 55]),
         ([(10, 50), (None, 60)], [10, 20]),
         ([(10, 50), (12, 40)], [10, 12]),  # timestamps of the log that go backwards
         ([(10, 50), (None, 40), (None, 51)], [10, 10, 11]),

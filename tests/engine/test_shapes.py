@@ -260,3 +260,16 @@ def test_attributes_under_a_shape_cannot_go() -> None:
             driver.source("s", {"attributes": attributes})
     driver.command("delete", {"id": "q"})
     driver.source("s", {"attributes": {"x": "number"}})
+
+
+@pytest.mark.parametrize("wider", [{"in": TRIANGLE}, {"x": {"gt": 3}}])
+def test_attributes_that_only_keep_names_cannot_go(wider: dict[str, Any]) -> None:
+    driver = EngineDriver()
+    driver.source("s", SOURCE)
+    tug = {"k": {"eq": "a"}}
+    body = {"id": "q", "source": "s", "where": {"any": [tug]}, "keep": {"any": [tug, wider]}}
+    assert driver.command("put", {"query": body})[0] == 200
+    with pytest.raises(AssertionError):
+        driver.source("s", {"attributes": {"k": "category"}})
+    driver.command("put", {"query": {**body, "keep": None}})
+    driver.source("s", {"attributes": {"k": "category"}})

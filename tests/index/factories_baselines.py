@@ -5,6 +5,7 @@ from __future__ import annotations
 from service.index.border.diff_rmq import DiffRMQ
 from service.index.box.ibs_attributes import IBSAttributes
 from service.index.box.rtree import RTree
+from service.index.default.mixed import DefaultIndex
 from service.index.interval.cei import CEI
 from service.index.interval.ibs_tree import IBSTree
 from service.index.interval.is_list import ISList
@@ -25,4 +26,6 @@ FACTORIES = (
     Factory("rtree-3d", 3, lambda: RTree(3)),
     Factory("diff-rmq-cei", 1, lambda: DiffRMQ(CEI())),
     Factory("diff-rmq-is-list", 1, lambda: DiffRMQ(ISList())),
+    # An index that does not sort the slots of a row.
+    Factory("diff-rmq-default", 1, lambda: DiffRMQ(DefaultIndex(1, delta=3))),
 )

@@ -9,13 +9,19 @@ from hypothesis import strategies as st
 
 from service.index.border.diff_rmq import DiffRMQ
 from service.index.brute import BruteForce
+from service.index.default.mixed import DefaultIndex
 from service.index.interval.cei import CEI
 from service.index.interval.is_list import ISList
 from service.index.protocol import BoxIndex
 from tests.index.slow import SlowTwin
 from tests.index.worlds import NAN, QUICK, cubes, ends, moves, same, slots
 
-WITHIN = {"cei": CEI, "is-list": ISList, "brute": lambda: BruteForce(1)}
+WITHIN = {
+    "cei": CEI,
+    "is-list": ISList,
+    "brute": lambda: BruteForce(1),
+    "default": lambda: DefaultIndex(1, delta=3),  # slots in no order
+}
 
 
 def three_queries(index: BoxIndex) -> DiffRMQ:

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.index.answers import Collector
 from service.index.brute import BruteForce
-from service.index.default import mixed
+from service.index.default import level, mixed
 from service.index.default.border_lists import BorderLists
 from service.index.default.mixed import DefaultIndex
 from service.index.default.part import dense, in_order, joined, sparse, taken
@@ -207,6 +208,25 @@ def test_a_rebuild_of_levels_that_are_gone_changes_nothing() -> None:
     assert len(index._snapshot.levels) == 1
 
 
+@pytest.mark.usefixtures("nothing_at_once")
+def test_who_adopts_a_level_does_not_make_its_borders(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = DefaultIndex(1, aside=True, delta=0)
+    for slot in range(2):
+        index.insert(slots(slot), *cubes([(0.0, 1.0)], 1))
+    before, after = np.array([[0.5]]), np.array([[1.5]])
+    assert len(index.borders(before, after).rows) == 2
+    rebuild = index.rebuild()
+    assert rebuild is not None
+    rebuild.run()
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("made by the thread that adopts")
+
+    monkeypatch.setattr(level, "BorderLists", refuse)
+    index.adopt(rebuild)
+    assert len(index.borders(before, after).rows) == 2
+
+
 def test_versions_that_are_used_up_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mixed, "NEVER", np.int32(4))
     index = DefaultIndex(1, delta=0)
@@ -277,6 +297,39 @@ def test_moves_that_cross_many_borders_and_few_together(dims: int) -> None:
         for cut in (slice(0, 1), slice(0, rows)):
             assert same(index.borders(before[cut], after[cut]), brute.borders(before[cut], after[cut]))
     index.check()
+
+
+def test_moves_that_one_part_reports_and_the_next_finds_too_far() -> None:
+    """Two signatures, so two parts of a level, and more answers than there is room for at first: when the
+    level is asked again, the first part passes over what the second has found to be far."""
+    rng = np.random.default_rng(4)
+    count, rows = 600, 60
+    lo, hi = np.full((2 * count, 2), -INF), np.full((2 * count, 2), INF)
+    for attribute, width in ((0, 0.04), (1, 1e-6)):
+        own = slice(attribute * count, (attribute + 1) * count)
+        lo[own, attribute] = rng.random(count)
+        hi[own, attribute] = lo[own, attribute] + width
+    index, brute = DefaultIndex(2, delta=0), BruteForce(2)
+    for one in (index, brute):
+        one.insert(np.arange(2 * count, dtype=np.int32), lo, hi)
+    assert [len(one.parts) for one in index._snapshot.levels] == [2]
+    before = rng.random((rows, 2)) * 0.9
+    after = before + np.array([0.03, 0.0])
+    after[1::2, 1] = (before[1::2, 1] + 0.5) % 1
+    assert same(index.borders(before, after), brute.borders(before, after))
+
+
+def test_keys_that_are_fewer_when_asked_again() -> None:
+    calls = []
+
+    def fill(out: np.ndarray) -> int:
+        calls.append(len(out))
+        found = 5000 if len(calls) == 1 else 3
+        out[: min(found, len(out))] = 7
+        return found
+
+    assert Collector().keys(fill, 1).tolist() == [7, 7, 7]
+    assert len(calls) == 2
 
 
 def test_every_room_for_keys_is_enough_or_is_said_to_be_too_little() -> None:

@@ -33,13 +33,19 @@ FILES = (
 )
 
 
-@pytest.mark.parametrize("variable", ["NUMBA_DISABLE_JIT", "NUMBA_BOUNDSCHECK"])
-def test_suite_with(variable: str) -> None:
+#: Of many boxes, too many for plain Python, and full of unsigned indexes.
+LARGE = ("test_kd.py", "test_windows.py")
+
+
+@pytest.mark.parametrize(
+    ("variable", "files"), [("NUMBA_DISABLE_JIT", FILES), ("NUMBA_BOUNDSCHECK", FILES + LARGE)]
+)
+def test_suite_with(variable: str, files: tuple[str, ...]) -> None:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment = inherited | {variable: "1", "RANGEWATCH_INDEX_SUITE": "small"}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0"]
     run = subprocess.run(
-        [*command, *(f"tests/index/{name}" for name in FILES)],
+        [*command, *(f"tests/index/{name}" for name in files)],
         cwd=ROOT,
         env=environment,
         capture_output=True,

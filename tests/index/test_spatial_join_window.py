@@ -161,3 +161,15 @@ def test_refusals_change_nothing() -> None:
     for cuts in ((1.0, 1.0), (2.0, 1.0), (INF,), (NAN,)):
         with pytest.raises(ValueError, match="cuts"):
             WindowJoin(1, 1, cuts=cuts)
+
+
+@pytest.mark.parametrize(("left_dims", "right_dims"), list(product((1, 2, 3), repeat=2)))
+@pytest.mark.parametrize("newcomer_is_left", [True, False])
+def test_any_numbers_of_attributes(left_dims: int, right_dims: int, newcomer_is_left: bool) -> None:
+    join = WindowJoin(left_dims, right_dims, cuts=(0.5,))
+    dims = left_dims + right_dims
+    join.insert(slots(3), np.zeros((1, dims)), np.ones((1, dims)), conditions((0, Comparison.LT, 0)))
+    own, other = (left_dims, right_dims) if newcomer_is_left else (right_dims, left_dims)
+    window = ends([0.2, 0.4, 0.6], other)
+    found = join.match(np.full(own, 0.4), window, newcomer_is_left=newcomer_is_left)
+    assert pairs(found) == [(2 if newcomer_is_left else 0, 3)]

@@ -17,6 +17,7 @@ from kafka import KafkaAdminClient, KafkaConsumer
 from kafka import TopicPartition as ClusterPartition
 from kafka.admin import OffsetSpec
 
+from service.log.clock import now_ms
 from service.log.kafka import KafkaLog
 from service.log.kafka_library import KAFKA_PYTHON
 from service.log.port import Chunk, Log, LogUnavailable, Record, TopicPartition
@@ -34,7 +35,7 @@ _numbers = itertools.count()
 class Site(Protocol):
     partitions: int
 
-    def log(self, worker: str = "worker") -> Log:
+    def log(self, worker: str = "worker", *, clock_ms: Callable[[], int] = now_ms) -> Log:
         """A log on this site, not opened yet."""
 
     def outputs(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
@@ -51,8 +52,8 @@ class SqliteSite:
         self.path = path
         self._log: SqliteLog | None = None
 
-    def log(self, worker: str = "worker") -> SqliteLog:
-        self._log = SqliteLog(self.path, max_message_bytes=LIMIT_BYTES)
+    def log(self, worker: str = "worker", *, clock_ms: Callable[[], int] = now_ms) -> SqliteLog:
+        self._log = SqliteLog(self.path, max_message_bytes=LIMIT_BYTES, clock_ms=clock_ms)
         return self._log
 
     def outputs(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
@@ -78,7 +79,7 @@ class KafkaSite:
         self.group = self.prefix + "group"
         self._timeout_s = timeout_s
 
-    def log(self, worker: str = "worker") -> KafkaLog:
+    def log(self, worker: str = "worker", *, clock_ms: Callable[[], int] = now_ms) -> KafkaLog:
         return KafkaLog(
             self.bootstrap,
             transactional_id=self.prefix + worker,
@@ -88,6 +89,7 @@ class KafkaSite:
             max_message_bytes=LIMIT_BYTES,
             timeout_s=self._timeout_s,
             client=self.client,
+            clock_ms=clock_ms,
         )
 
     def outputs(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:

@@ -179,9 +179,12 @@ def test_reading_goes_on_where_the_log_still_has_something(log: Log, site: Site)
     begin(log, TOPIC, partitions=site.partitions)
     log.append_events(TOPIC, messages(*[b"%d" % number for number in range(6)]))
     events(log, 6)
+    assert log.beginning(ZERO) == 0
     site.trim(log, ZERO, 4)
-    log.start(ZERO, 1)
+    assert log.beginning(ZERO) == 4
+    log.start(ZERO, log.beginning(ZERO))
     assert values(events(log, 2)) == [b"4", b"5"]
+    assert log.answers()
 
 
 # ---- subscriptions

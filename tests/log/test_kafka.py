@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -306,6 +307,14 @@ def test_a_command_topic_without_order_is_refused(log: KafkaLog, site: KafkaSite
         log.open()
 
 
+@pytest.mark.parametrize("topic", ["state", "queries"])
+def test_a_topic_that_would_lose_what_it_keeps_is_refused(log: KafkaLog, site: KafkaSite, topic: str) -> None:
+    with closing(site.admin()) as admin:
+        admin.create_topics({site.prefix + topic: {"num_partitions": 1, "replication_factor": 1}})
+    with pytest.raises(LogUnusable, match=rf"{topic} has cleanup\.policy=delete"):
+        log.open()
+
+
 def test_an_offset_that_is_not_ours_is_refused(log: KafkaLog, site: KafkaSite) -> None:
     with closing(site.admin()) as admin:
         topic = {"num_partitions": 2, "replication_factor": 1}
@@ -358,6 +367,27 @@ def test_state_partitions_are_shared_by_topics_and_kept_apart(log: KafkaLog, sit
         assert list(log.restore(partition)) == [StateRecord(b"s", repr(partition).encode())]
 
 
+def test_what_is_gone_is_not_passed_over_in_silence(log: KafkaLog, site: KafkaSite) -> None:
+    begin(log, TOPIC, partitions=2)
+    log.append_events(TOPIC, [Message(b"k", b"%d" % number, 0) for number in range(6)])
+    events(log, 6)
+    log.commit(step(2))
+    site.trim(log, ZERO, 4)
+    log.start(ZERO, 2)
+
+    def refused() -> bool:
+        try:
+            assert not log.poll(timeout_s=0.1, max_records=10).chunks
+        except LogFenced as error:
+            return re.search("out ?of ?range", str(error), re.IGNORECASE) is not None
+        return False
+
+    eventually(refused, "a word about what is gone")
+    log.close()
+    begin(log, "events.b", partitions=2)
+    assert log.answers()
+
+
 def test_outputs_are_left_to_consumers(log: KafkaLog) -> None:
     with pytest.raises(NotImplementedError):
         log.read("matches", after=0, limit=1)
@@ -380,6 +410,7 @@ def test_nobody_answers(client: str) -> None:
     with pytest.raises(LogUnavailable):
         log.open()
     log.close()
+    assert not log.answers()
     gc.collect()
 
 

@@ -1,4 +1,4 @@
-"""Which client library the Kafka log uses, and how it is told about security."""
+"""Which client library the Kafka log uses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from service.log.confluent_security import librdkafka_options
 from service.log.kafka_library import AUTO, CONFLUENT_KAFKA, KAFKA_PYTHON, chosen, is_installed, library
 from service.settings import SettingsError, load_settings
 
@@ -45,28 +44,3 @@ def test_the_other_one_is_taken_where_it_is_not() -> None:
 def test_a_library_that_is_not_known_is_refused() -> None:
     with pytest.raises(SettingsError, match="kafka_client"):
         load_settings({"kafka_client": "another"})
-
-
-def test_options_of_security_are_renamed_and_none_is_dropped() -> None:
-    class Provider:
-        def token(self) -> str:
-            return "a token"
-
-    options = {
-        "security_protocol": "SASL_SSL",
-        "ssl_cafile": "ca.pem",
-        "ssl_check_hostname": False,
-        "sasl_mechanism": "OAUTHBEARER",
-        "sasl_oauth_token_provider": Provider(),
-    }
-    named = librdkafka_options(options)
-    token, until = named.pop("oauth_cb")("config")
-    assert (token, until > 0) == ("a token", True)
-    assert named == {
-        "security.protocol": "SASL_SSL",
-        "ssl.ca.location": "ca.pem",
-        "ssl.endpoint.identification.algorithm": "none",
-        "sasl.mechanism": "OAUTHBEARER",
-    }
-    with pytest.raises(ValueError, match="ssl_context"):
-        librdkafka_options({"ssl_context": object()})

@@ -48,6 +48,8 @@ zero = TopicPartition("events.a", 0)
 log.subscribe(["events.a"])
 position = log.position(zero)
 for turn in itertools.count(position.event if position else 0):
+    if sys.argv[2:] == [str(turn)]:
+        sys.stdin.read()
     outputs = [Output("matches", b"%d" % turn, bytes(500)) for _ in range(100)]
     state = [StateRecord(b"%d" % key, b"%d" % turn) for key in range(100)]
     log.commit(Commit(outputs, {zero: state}, {zero: Position(turn + 1, turn)}))
@@ -75,8 +77,8 @@ def filled(path: Path) -> None:
     log.close()
 
 
-def spawn(script: str, path: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", script, str(path)]
+def spawn(script: str, path: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", script, str(path), *arguments]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -126,6 +128,46 @@ def test_a_torn_file_is_refused_and_left_alone(path: Path, log: SqliteLog, keep:
     with pytest.raises(LogUnusable, match=r"damaged.*another file"):
         log.open()
     assert path.read_bytes() == torn
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+def test_a_file_that_is_gone_and_has_left_its_write_ahead_log_is_refused(
+    path: Path, log: SqliteLog, emptied: bool
+) -> None:
+    with spawn(WRITER, path) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        writer.kill()
+    path.unlink()
+    if emptied:
+        path.touch()
+    wal = Path(f"{path}-wal")
+    left = wal.read_bytes()
+    assert left
+    with pytest.raises(LogUnusable, match=r"damaged.*log\.db-wal is there"):
+        log.open()
+    assert wal.read_bytes() == left
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.3, 0.9])
+def test_a_torn_write_ahead_log_loses_whole_commits_from_the_end(
+    path: Path, log: SqliteLog, keep: float
+) -> None:
+    with spawn(WRITER, path, "6") as writer:  # too few for anything to be in the file itself
+        assert writer.stdout is not None
+        for _ in range(6):
+            writer.stdout.readline()
+        writer.kill()
+    wal = Path(f"{path}-wal")
+    whole = wal.read_bytes()
+    wal.write_bytes(whole[: int(keep * len(whole))])
+    log.open()
+    position = log.position(ZERO) if log.end_offsets([ZERO])[ZERO] >= 0 else None
+    turns = position.event if position else 0
+    records, _ = log.read("matches", after=0, limit=10**6)
+    assert len(records) == 100 * turns, "outputs, state and position go back together"
+    state = {b"%d" % key: b"%d" % (turns - 1) for key in range(100)} if turns else {}
+    assert dict(log.restore(ZERO)) == state
 
 
 @pytest.mark.parametrize("content", [b"not a database, but someone's work", bytes(4096), b"\xff" * 10_000])

@@ -119,6 +119,9 @@ class MemoryLog:
         self.fate.meet("restore", after=False)
         return iter([StateRecord(key, value) for key, value in self.store.state[partition].items()])
 
+    def beginning(self, partition: TopicPartition) -> int:
+        return 0
+
     def start(self, partition: TopicPartition, event_offset: int | None) -> int:
         self._readers[partition] = event_offset or 0
         return event_offset or 0
@@ -145,6 +148,9 @@ class MemoryLog:
                 self._readers[partition] = offset + len(records)
                 chunks.append(Chunk(partition, records, offset + len(records)))
         return Polled(Assignment(gained, lost), chunks, commands, self._command_reader)
+
+    def answers(self) -> bool:
+        return True
 
     def wake(self) -> None:
         pass

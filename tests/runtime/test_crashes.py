@@ -7,12 +7,13 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from service.engine.commands import Command, DeleteQuery, PatchQuery, PutQuery, PutSource
-from service.engine.engine import Engine
+from service.engine.engine import Engine, EngineLimits
 from service.log.port import Message, Output
 from service.metrics import Metrics
 from service.worker import CommandRequest, Worker
@@ -51,6 +52,9 @@ class Life:
     """One store and the workers that live on it, one after another."""
 
     script = SCRIPT
+    make_engine: Callable[[], Engine] = Engine
+    #: turns of the loop after each act; as many again for a command
+    turns = 4
 
     def __init__(self, fate: Fate) -> None:
         self.store = Store()
@@ -60,7 +64,7 @@ class Life:
     def _begin(self) -> Worker:
         return Worker(
             MemoryLog(self.store, self.fate),
-            Engine,
+            type(self).make_engine,
             Metrics(),
             clock=lambda: 1000,
             max_message_bytes=1 << 20,
@@ -76,10 +80,22 @@ class Life:
             self.survive(self._settle)
 
     def _settle(self) -> None:
+        turns = self.turns
         if not self.worker.engine.sets:
             self.worker.open()
-        for _ in range(4):
+            turns = 4
+        for _ in range(turns):
             self.worker.step([], timeout_s=0)
+
+    def pay(self) -> None:
+        """Writes all that is owed."""
+
+        def act() -> None:
+            self._settle()
+            while self.worker.engine.owes:
+                self.worker.step([], timeout_s=0)
+
+        self.survive(act)
 
     def play(self) -> None:
         self.survive(self.worker.open)
@@ -91,6 +107,7 @@ class Life:
                 self.survive(self._settle)
             else:
                 self._command(act)
+        self.pay()
 
     def _command(self, command: Command) -> None:
         """Sends a command; a client whose answer was lost asks again, which changes nothing twice."""
@@ -100,7 +117,7 @@ class Life:
             self._settle()
             request = CommandRequest([command], True, heard.append, lambda error: None)
             self.worker.step([request], timeout_s=0)
-            for _ in range(3):
+            for _ in range(self.turns):
                 self.worker.step([], timeout_s=0)
 
         self.survive(act)
@@ -157,3 +174,58 @@ def test_death_at_every_call_changes_nothing(after: bool) -> None:
         died += fate.at == -1
         assert _by_stream(life.outputs()) == expected, f"died at call {at}, {COUNTED.names[at]}"
     assert died > 10
+
+
+MANY = [f"{letter}{number}" for letter in "abcd" for number in range(4)]
+
+
+#: Commands that move more streams than are told until the next act.
+OWING: list[Command | list[Message]] = [
+    PutSource("s", {"attributes": {"x": "number", "y": "number"}}),
+    [_event(name, 1, place) for place, name in enumerate(MANY)],
+    _query("all", 0, 99, select=["x"]),
+    [_event("d3", 2, 100), Message(b"d2", None), _event("d2", 3, 5)],
+    _query("slow", 0, 99, **{"for": 10}),
+    PatchQuery("all", {"select": ["y"], "where": {"any": [{"x": {"lt": 8}}]}}),
+    [_event("c0", 2, 3), _event("zz", 12, 4)],
+    DeleteQuery("all"),
+    _query("all", 3, 5),
+    PutSource("s", {"attributes": {"x": "number"}}),
+    DeleteQuery("slow"),
+    [_event("a0", 12, 4), _event("d3", 12, 4)],
+]
+
+
+class Owing(Life):
+    script = OWING
+
+
+class Paced(Owing):
+    make_engine = partial(Engine, engine_limits=EngineLimits(portion=1))
+    turns = 1
+
+    def __init__(self, fate: Fate) -> None:
+        self.most_owed = 0
+        super().__init__(fate)
+
+    def _settle(self) -> None:
+        super()._settle()
+        owed = sum(table.owed.records for table in self.worker.engine.tables.values())
+        self.most_owed = max(self.most_owed, owed)
+
+
+def test_death_at_every_call_changes_nothing_of_what_is_owed() -> None:
+    at_once = Owing(Fate())
+    at_once.play()
+    expected = _by_stream(at_once.outputs())
+    assert sum(topic == "borders" for topic, _, _ in at_once.outputs()) > 2 * len(MANY)
+    fate = Fate()
+    calm = Paced(fate)
+    calm.play()
+    assert _by_stream(calm.outputs()) == expected
+    assert calm.most_owed > len(MANY), "much is owed while events come"
+    assert not any(key.startswith(b"o") for state in calm.store.state.values() for key in state)
+    for at in range(fate.calls):
+        life = Paced(Fate(at, after=at % 2 == 0 or fate.names[at] == "commit"))
+        life.play()
+        assert _by_stream(life.outputs()) == expected, f"died at call {at}, {fate.names[at]}"

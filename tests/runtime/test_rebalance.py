@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from functools import partial
 
-from service.engine.commands import PutQuery, PutSource
-from service.engine.engine import Engine
-from service.log.port import Message
+from service.engine.commands import DeleteQuery, PutQuery, PutSource
+from service.engine.engine import Engine, EngineLimits
+from service.log.port import Message, Output
 from service.metrics import Metrics
 from service.worker import CommandRequest, Delivery, Worker
 from tests.runtime.memory_log import Fate, MemoryLog, Store
@@ -14,8 +16,29 @@ from tests.runtime.memory_log import Fate, MemoryLog, Store
 TOPIC = "events.s"
 
 
-def _worker(log: MemoryLog) -> Worker:
-    return Worker(log, Engine, Metrics(), clock=lambda: 1000, max_message_bytes=1 << 20, max_batch_events=100)
+class Heard:
+    """A listener that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def committed(self, outputs: Sequence[Output]) -> None:
+        self.told.append(f"committed {len(outputs)}")
+
+    def moved(self) -> None:
+        self.told.append("moved")
+
+
+def _worker(log: MemoryLog, listener: Heard | None = None, portion: int = 2_000) -> Worker:
+    return Worker(
+        log,
+        partial(Engine, engine_limits=EngineLimits(portion=portion)),
+        Metrics(),
+        clock=lambda: 1000,
+        max_message_bytes=1 << 20,
+        max_batch_events=100,
+        listener=listener,
+    )
 
 
 def _settle(worker: Worker) -> None:
@@ -27,8 +50,8 @@ def _fail(error: BaseException) -> None:
     raise error
 
 
-def _begun(log: MemoryLog) -> Worker:
-    worker = _worker(log)
+def _begun(log: MemoryLog, listener: Heard | None = None) -> Worker:
+    worker = _worker(log, listener)
     worker.open()
     query = {"id": "q", "source": "s", "where": "x >= 0"}
     for command in (PutSource("s", {"attributes": {"x": "number"}}), PutQuery(None, query)):
@@ -82,3 +105,59 @@ def test_partitions_that_another_worker_moved_are_restored() -> None:
     _send(store, "a", 2)
     _settle(worker)
     assert _borders(store) == [("a", 1, [], ["q"]), ("a", 2, ["q"], []), ("a", 3, [], ["q"])]
+
+
+def test_a_listener_hears_of_partitions_that_come_and_go_and_of_no_others() -> None:
+    store, heard = Store(), Heard()
+    log = MemoryLog(store)
+    worker = _begun(log, heard)
+    _send(store, "a", 1)
+    _settle(worker)
+    assert heard.told[0] == "moved", "it has begun"
+    assert [told for told in heard.told[1:] if told != "committed 0"] == ["committed 2"]
+    heard.told.clear()
+    log.rebalance()
+    _settle(worker)
+    assert "moved" not in heard.told, "its partition came back as it was"
+    log.rebalance()
+    other = _worker(MemoryLog(store))
+    other.open()
+    _send(store, "a", -1)
+    _settle(other)
+    _settle(worker)
+    assert heard.told[0] == "moved", "another had it meanwhile"
+
+
+def test_what_is_owed_moves_with_its_partition() -> None:
+    store = Store(partitions=1)
+    log = MemoryLog(store)
+    worker = _worker(log, portion=1)
+    worker.open()
+    query = {"id": "q", "source": "s", "where": "x >= 0"}
+    worker.step(
+        [CommandRequest([PutSource("s", {"attributes": {"x": "number"}})], True, _ignore, _fail)], timeout_s=0
+    )
+    _settle(worker)
+    for place, name in enumerate("abcdefgh"):
+        _send(store, name, place)
+    _settle(worker)
+    worker.step([CommandRequest([PutQuery(None, query)], True, _ignore, _fail)], timeout_s=0)
+    worker.step([], timeout_s=0)
+    log.rebalance()
+    worker.step([], timeout_s=0)
+    assert worker.engine.owes and 1 < len(_borders(store)) < 8
+    log.rebalance()
+    other = _worker(MemoryLog(store), portion=1)
+    other.open()
+    other.step([], timeout_s=0)
+    other.step([CommandRequest([DeleteQuery("q")], True, _ignore, _fail)], timeout_s=0)
+    other.step([], timeout_s=0)
+    assert other.engine.owes
+    while not worker.engine.tables or worker.engine.owes:
+        worker.step([], timeout_s=0)
+    for name in "abcdefgh":
+        assert [one[1:] for one in _borders(store) if one[0] == name] == [(1, [], ["q"]), (2, ["q"], [])]
+
+
+def _ignore(_: CommandRequest) -> None:
+    pass

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.engine.commands import PutQuery, PutSource
-from service.engine.engine import Engine
-from service.log.port import Commit, LogFenced, LogUnavailable, Message
+from service.engine.commands import Command, PutQuery, PutSource
+from service.engine.engine import Engine, EngineLimits
+from service.log.port import Commit, Log, LogFenced, LogUnavailable, Message, Polled
+from service.log.sqlite import SqliteLog
 from service.metrics import Metrics
 from service.worker import CommandRequest, Delivery, Worker
 from tests.runtime.memory_log import MemoryLog, Store
@@ -164,3 +168,85 @@ def test_whoever_waits_for_a_commit_that_fails_for_good_is_told(
         worker.step([], timeout_s=0)
     borders = [json.loads(value) for topic, _, value in store.outputs if topic == "borders"]
     assert [(one["seq"], one["enter"]) for one in borders] == [(1, ["q"]), (2, ["r"])]
+
+
+class Timed(MemoryLog):
+    """A log that notes how long each poll was ready to wait."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.waits: list[float] = []
+
+    def poll(self, *, timeout_s: float, max_records: int) -> Polled:
+        self.waits.append(timeout_s)
+        return super().poll(timeout_s=timeout_s, max_records=max_records)
+
+
+def _in_memory(_: Path) -> Log:
+    return Timed(Store(partitions=1))
+
+
+def _in_a_file(folder: Path) -> Log:
+    return SqliteLog(folder / "log.db", clock_ms=lambda: 1000)
+
+
+def _run(worker: Worker, request: CommandRequest | Delivery, heard: list[Any]) -> int:
+    """Steps until the request is answered; returns how many that took."""
+    worker.step([request], timeout_s=9)
+    steps = 1
+    while not heard:
+        worker.step([], timeout_s=9)
+        steps += 1
+    return steps
+
+
+@pytest.mark.parametrize("make_log", [_in_memory, _in_a_file])
+def test_events_are_served_while_a_command_is_told(
+    make_log: Callable[[Path], Log], tmp_path: Path, metrics: Metrics
+) -> None:
+    log = make_log(tmp_path)
+    limits = EngineLimits(portion=2)
+    worker = Worker(
+        log,
+        lambda: Engine(engine_limits=limits),
+        metrics,
+        clock=lambda: 1000,
+        max_message_bytes=1 << 20,
+        max_batch_events=100,
+    )
+    worker.open()
+    heard: list[Any] = []
+    streams = [f"s{number}" for number in range(20)]
+
+    def command(body: Command) -> int:
+        heard.clear()
+        return _run(worker, CommandRequest([body], True, heard.append, _fail), heard)
+
+    command(PutSource("s", {"attributes": {"x": "number"}}))
+    worker.step([], timeout_s=0)
+    log.append_events(
+        TOPIC, [Message(name.encode(), b'{"stream_id": "%b", "x": 1}' % name.encode()) for name in streams]
+    )
+    worker.step([], timeout_s=0)
+    command(PutQuery(None, {"id": "q", "source": "s", "where": "x > 0", "on": ["enter", "leave"]}))
+    assert worker.engine.members("q") == sorted(streams), "the answer comes when the change holds"
+    assert worker.engine.owes
+    heard.clear()
+    event = Message(b"s19", b'{"stream_id": "s19", "x": 0}')
+    steps = _run(worker, Delivery(TOPIC, [event], heard.append, _fail), heard)
+    assert steps <= 2, "it waits for a portion at the most"
+    assert [json.loads(output.value)["seq"] for output in heard[0].outputs] == [2]
+    owed = 20 - 2 - 1 - 2 * steps
+    assert _counted(metrics)["rangewatch_owed_records"] == owed
+    if isinstance(log, Timed):
+        log.waits.clear()
+    steps = 0
+    while worker.engine.owes:
+        worker.step([], timeout_s=9)
+        steps += 1
+    assert steps == -(-owed // 2)
+    if isinstance(log, Timed):
+        assert log.waits == [0.0] * steps, "nobody waits for news while something is owed"
+    assert _counted(metrics)["rangewatch_owed_records"] == 0
+    assert _counted(metrics)["rangewatch_enters_total"] == 20
+    worker.close()

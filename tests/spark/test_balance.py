@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from service.engine.commands import PatchQuery
 from spark_connector.balance import violations
+from tests.faults.alone import Alone, LosingFile, furnish
 from tests.spark.logs import border, random_log, table
 
 pytestmark = pytest.mark.spark
@@ -23,6 +26,28 @@ def faults(spark: SparkSession, records: list[dict[str, Any]]) -> list[tuple[Any
 
 def test_logs_that_balance_have_no_violations(spark: SparkSession) -> None:
     assert faults(spark, [record for seed in range(60) for record in random_log(seed)]) == []
+
+
+def test_a_service_that_has_lost_its_history_and_its_state_writes_a_log_that_balances(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    alone = Alone(LosingFile(tmp_path / "log.db"))
+    furnish(alone)
+    first = [one.offset for one in alone.commands() if one.key == b"query:a"]
+    alone.elsewhere(PatchQuery("a", {"where": "x > 8"}))
+    alone.site.lose_command(first[0])
+    alone.begin()
+    alone.close()
+    alone.site.lose_state()
+    alone.begin()
+    alone.process(*({"stream_id": id, "x": x} for x in (10, -5, 6) for id in ("s1", "s3")))
+    records = alone.borders()
+    alone.close()
+    assert [record["stream_id"] for record in records if record["reason"] == "reset"] == [
+        *("s1", "s2", "s3"),  # the command log was past their position
+        *("s1", "s3"),  # their state was gone, and s2 was not heard of again
+    ]
+    assert faults(spark, records) == []
 
 
 #: Records of a stream "s", and what is wrong with them: (query, seq, place of the record, fault).

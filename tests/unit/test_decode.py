@@ -115,6 +115,13 @@ def test_refusals(value: bytes, reason: str, stream_id: str | None) -> None:
     assert decoded.events == 3
 
 
+@pytest.mark.parametrize("ignored", [b'"\x80":0', b'"more":"\x80"', b'"more":["\xed\xa0\x80"]'])
+def test_what_is_ignored_must_be_utf8_too(ignored: bytes) -> None:
+    event = b'{"stream_id":"a",' + ignored + b"}"
+    for value in (event, b"[" + event + b"]"):
+        assert [one.reason for one in decode(value).refused] == ["malformed"]
+
+
 def test_each_item_of_an_array_is_judged_alone() -> None:
     decoded = decode(b'[1,{"stream_id":"a","x":1}, {"stream_id":"b","x":null},[],{"stream_id":"c","x":2}]')
     assert [(r.item, r.reason) for r in decoded.refused] == [

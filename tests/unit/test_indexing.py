@@ -41,6 +41,13 @@ def test_what_is_asked_of_others_is_no_matter() -> None:
     assert structures("quotes:price+symbol=scan", symbols=True) == ["scan"]
 
 
+@pytest.mark.parametrize("every", ["scan", "quotes=scan", "auto,quotes=scan"])
+def test_what_is_asked_of_some_leaves_what_is_asked_of_all(every: str) -> None:
+    text = f"{every},quotes:symbol+price=kd"
+    assert structures(text, symbols=False) == ["scan"]
+    assert structures(text, symbols=True) == ["kd"]
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

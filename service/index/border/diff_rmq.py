@@ -111,7 +111,7 @@ class DiffRMQ:
         self._make_known(int(streams.max()) + 1)
         self._refresh(np.unique(streams))
         accessed = self._answers.state[_ACCESSED]
-        borders = self._exchange(streams, self._index.stab(points))
+        borders = self._exchange(streams, self._risen(points))
         self.accessed += int(self._answers.state[_ACCESSED] - accessed)
         self.reported += len(borders.rows)
         self._values[streams] = points
@@ -123,7 +123,7 @@ class DiffRMQ:
         first, size, room, slots, state = self._answers
         assert (size <= room).all() and (first + room <= state[_FREE]).all() and state[_FREE] <= len(slots)
         current = np.flatnonzero(self._seen == self._version)
-        wanted = self._index.stab(self._values[current])
+        wanted = self._risen(self._values[current])
         kept = [slots[first[stream] : first[stream] + size[stream]] for stream in current]
         assert np.array_equal(np.concatenate([slots[:0], *kept]), wanted.slots)
         assert np.array_equal(np.bincount(wanted.rows, minlength=len(current)), size[current])
@@ -145,7 +145,15 @@ class DiffRMQ:
         """Searches the last values of those whose answers are older than the queries."""
         stale = streams[(self._seen[streams] >= 0) & (self._seen[streams] != self._version)]
         if len(stale):
-            self._exchange(stale, self._index.stab(self._values[stale]))
+            self._exchange(stale, self._risen(self._values[stale]))
+
+    def _risen(self, points: Points) -> Hits:
+        """The hits of the index within, by row and, which it need not do, by slot. O(h log h) at most."""
+        rows, slots = self._index.stab(points)
+        if ((slots[1:] < slots[:-1]) & (rows[1:] == rows[:-1])).any():
+            order = np.lexsort((slots, rows))
+            return Hits(rows[order], slots[order])
+        return Hits(rows, slots)
 
     def _exchange(self, streams: Streams, hits: Hits) -> Borders:
         """Keeps new answers in place of the old ones and returns how they differ."""

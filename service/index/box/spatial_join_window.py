@@ -123,7 +123,8 @@ class WindowJoin:
         the other side, ``float64[w, dims]``; rows count the window. O(stab of w points in all attributes)."""
         repeated = np.broadcast_to(newcomer, (len(window), len(newcomer)))
         sides = [repeated, window] if newcomer_is_left else [window, repeated]
-        pairs = np.concatenate(sides, axis=1)
+        # Beside a window of one attribute it may lie column by column.
+        pairs = np.ascontiguousarray(np.concatenate(sides, axis=1))
         candidates = self._index.stab(pairs)
         met = Hits(np.empty_like(candidates.rows), np.empty_like(candidates.slots))
         count = refine(pairs, self._left_dims, self._conditions, *candidates, *met)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import numpy as np
 
 from service.index.answers import Keys
+from service.index.default.arena import arena_of
 from service.index.default.bitmaps_build import as_sparse, built, check, exact, shared_constraints
 from service.index.default.bitmaps_kernels import Bits, Exact, search
 from service.index.default.bitmaps_windows import Cuts, chosen_cuts, spans_of
@@ -42,12 +43,11 @@ class Bitmaps:
 
     def __init__(self, boxes: Exact, bits: Bits, cuts: Cuts) -> None:
         """Of boxes in the order of their blocks."""
-        self.slots = boxes.slots
-        self.removed_at = np.full(len(boxes.slots), NEVER)
-        self._exact = boxes
-        self._bits = bits
-        self._cuts = cuts
-        self._columns = (*bits, *boxes, cuts)
+        arrays = (*bits, *boxes, cuts, np.full(len(boxes.slots), NEVER))
+        self._arena, views = arena_of(arrays)
+        self._bits, self._exact = Bits(*views[: len(bits)]), Exact(*views[len(bits) : -2])
+        self._cuts, self.removed_at = views[-2:]
+        self.slots = self._exact.slots
 
     @classmethod
     def of(cls, boxes: Sparse, dims: int) -> Bitmaps:
@@ -62,11 +62,11 @@ class Bitmaps:
 
     @property
     def nbytes(self) -> int:
-        return sum(array.nbytes for array in (*self._columns, self.removed_at))
+        return self._arena.nbytes
 
     def stab(self, points: Points, version: int, out: Keys) -> int:
         """O(m (blocks + tiles around a point)), and O(1) to O(c / n) for each box that the bits leave."""
-        found: int = search(*self._columns, self.removed_at, version, points, out)
+        found: int = search(self._arena, version, points, out)
         return found
 
     def boxes(self) -> Sparse:

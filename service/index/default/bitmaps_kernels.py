@@ -30,6 +30,7 @@ FIRST_BOX, TILES, SHARED, FIRST_ROW, STOP_ROW, FIRST_HULL, FIRST_LINE, TILE_LINE
 """Columns of a block: its first box and how many tiles; how many of its rows are shared, and which rows are
 its own; where its hulls and its lines begin; how many lines a tile has."""
 
+BLOCK_COLUMNS = 8
 TILE = 256
 BLOCK = 64 * TILE
 HULLS = 64
@@ -253,46 +254,36 @@ def verify(exact, removed_at, version, points, used, found, needed, out):  # typ
     return needed
 
 
-@kernel(
-    types.int64(
-        *_BITS_COLUMNS,
-        *_EXACT_COLUMNS,
-        reads(types.float64, 2),
-        reads(types.int32, 1),
-        types.int64,
-        _POINTS,
-        _KEYS,
-    )
-)
-def search(  # type: ignore[no-untyped-def]
-    blocks,
-    attribute,
-    shift,
-    line,
-    hulls,
-    lines,
-    chunks,
-    offsets,
-    attributes,
-    spans,
-    lo,
-    hi,
-    slots,
-    cuts,
-    removed_at,
-    version,
-    points,
-    out,
-):
+@kernel(types.int64(reads(types.uint8, 1), types.int64, _POINTS, _KEYS))
+def search(arena, version, points, out):  # type: ignore[no-untyped-def]
     """Writes ``row << 32 | slot`` for every box around a point that lived at ``version``, at most
-    ``len(out)``; returns how many there are. The columns of ``Bits`` and of ``Exact`` come one by one: as
-    tuples they take 2 us more to hand over, as much as a look-up takes.
-
-    ``cuts``: ``float64[dims, 255]``; ``points``: ``float64[m, dims]``."""
-    bits = Bits(blocks, attribute, shift, line, hulls, lines)
-    exact = Exact(chunks, offsets, attributes, spans, lo, hi, slots)
+    ``len(out)``; returns how many there are. ``points``: ``float64[m, dims]``. ``arena``: the arrays of
+    ``Bits``, those of ``Exact``, the cuts ``float64[dims, 255]`` and ``removed_at int32[n]``."""
+    dims = points.shape[1]
+    header, longs, floats = arena.view(np.int64), arena.view(np.uint64), arena.view(np.float64)
+    numbers, shorts = arena.view(np.int32), arena.view(np.uint16)
+    bits = Bits(
+        header[header[0] >> 3 : header[1] >> 3].reshape((-1, BLOCK_COLUMNS)),
+        arena[header[2] : header[3]],
+        arena[header[4] : header[5]],
+        shorts[header[6] >> 1 : header[7] >> 1],
+        longs[header[8] >> 3 : header[9] >> 3],
+        longs[header[10] >> 3 : header[11] >> 3].reshape((-1, 4)),
+    )
+    exact = Exact(
+        header[header[12] >> 3 : header[13] >> 3],
+        shorts[header[14] >> 1 : header[15] >> 1],
+        arena[header[16] : header[17]],
+        arena[header[18] : header[19]].reshape((-1, 2)),
+        floats[header[20] >> 3 : header[21] >> 3],
+        floats[header[22] >> 3 : header[23] >> 3],
+        numbers[header[24] >> 2 : header[25] >> 2],
+    )
+    cuts = floats[header[26] >> 3 : header[27] >> 3].reshape((dims, -1))
+    removed_at = numbers[header[28] >> 2 : header[29] >> 2]
     windows = np.empty(points.shape, np.uint8)
     locate(cuts, points, windows)
+    blocks = bits.blocks
     most = np.int64(0)
     for number in range(blocks.shape[0]):
         most = max(most, blocks[number, STOP_ROW] - blocks[number, FIRST_ROW])
@@ -302,7 +293,7 @@ def search(  # type: ignore[no-untyped-def]
     needed = 0
     while cursor[0] < blocks.shape[0] and points.shape[0] > 0:
         used = sweep(bits, windows, cursor, table, found)
-        if len(spans) > 0:
+        if exact.spans.shape[0] > 0:
             used = narrow(exact, windows, used, found)
         needed = verify(exact, removed_at, version, points, used, found, needed, out)
     return needed

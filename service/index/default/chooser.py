@@ -121,8 +121,14 @@ STRUCTURES: Mapping[str, Structure] = {
 }
 
 
-def chosen(boxes: Sparse, dims: int, asked: Mapping[frozenset[int], str] | None = None) -> Sequence[Choice]:
-    """The choices of the model, but for signatures that a structure is ``asked`` for. O(c)."""
+def chosen(
+    boxes: Sparse,
+    dims: int,
+    asked: Mapping[frozenset[int], str] | None = None,
+    otherwise: str | None = None,
+) -> Sequence[Choice]:
+    """The choices of the model, but for signatures that a structure is ``asked`` for. ``otherwise``: one for
+    any mixture that is asked for all the others. O(c)."""
     asked = asked or {}
     number, firsts = signatures(boxes)
     counts = np.bincount(number, minlength=len(firsts))
@@ -134,7 +140,8 @@ def chosen(boxes: Sparse, dims: int, asked: Mapping[frozenset[int], str] | None 
     for one in range(len(firsts)) if asked else np.flatnonzero(~together).tolist():
         attributes = boxes.attributes[boxes.starts[firsts[one]] : boxes.starts[firsts[one] + 1]].tolist()
         wanted = asked.get(frozenset(attributes))
-        if wanted is None and together[one]:
+        if wanted is None and (together[one] or otherwise):
+            together[one] = True
             continue
         own = boxes if len(firsts) == 1 else taken(boxes, order[ends[one] - counts[one] : ends[one]])
         choice = _asked(wanted, own) if wanted else _cheapest(own, dims, len(attributes))
@@ -144,7 +151,7 @@ def chosen(boxes: Sparse, dims: int, asked: Mapping[frozenset[int], str] | None 
             apart.append(choice)
     if together.any():
         rest = boxes if together.all() else taken(boxes, np.flatnonzero(together[number]))
-        apart.append(_cheapest(rest, dims, None))
+        apart.append(_asked(otherwise, rest) if otherwise else _cheapest(rest, dims, None))
     return apart
 
 

@@ -67,17 +67,24 @@ class _Snapshot(NamedTuple):
 class Rebuild:
     """Levels that are to be merged into one. ``run`` on any thread, once; then ``DefaultIndex.adopt``."""
 
-    def __init__(self, levels: tuple[Level, ...], version: int, dims: int, choose: Choose) -> None:
+    def __init__(
+        self, levels: tuple[Level, ...], version: int, dims: int, choose: Choose, *, moves: bool
+    ) -> None:
         self.levels = levels
         self.version = version
         self.level: Level | None = None
         self._dims = dims
         self._choose = choose
+        self._moves = moves
 
     def run(self) -> None:
-        """Files the boxes that lived when it was made. O(n log n) for its n boxes."""
+        """Files the boxes that lived when it was made, with their borders if moves are asked about.
+        O(n log n) for its n boxes."""
         boxes = joined([level.boxes(self.version) for level in self.levels])
-        self.level = Level(boxes, self._dims, self._choose)
+        level = Level(boxes, self._dims, self._choose)
+        if self._moves:
+            level.borders  # noqa: B018  (made here: whoever adopts it should not wait for it)
+        self.level = level
 
 
 class DefaultIndex:
@@ -184,17 +191,20 @@ class DefaultIndex:
 
     def rebuild(self) -> Rebuild | None:
         """What there is to merge, if anything. Writer only."""
-        version, _, _, levels, *_ = self._snapshot
+        levels = self._snapshot.levels
         growing = self._aside and len(levels) > 0 and levels[-1].living <= self._grown
         # One that grows meanwhile would make what is made of it useless.
         last = len(levels) - growing
         for first, level in enumerate(levels):
             younger = sum(one.living for one in levels[first + 1 : last])
             if younger and level.living <= _MERGE * younger:
-                return Rebuild(levels[first:last], version, self.dims, self._choose)
+                return self._rebuild_of(levels[first:last])
             if 2 * level.living < level.size:
-                return Rebuild(levels[first : max(last, first + 1)], version, self.dims, self._choose)
+                return self._rebuild_of(levels[first : max(last, first + 1)])
         return None
+
+    def _rebuild_of(self, levels: tuple[Level, ...]) -> Rebuild:
+        return Rebuild(levels, self._snapshot.version, self.dims, self._choose, moves=self._follows_moves)
 
     def adopt(self, rebuild: Rebuild) -> None:
         """Swaps in what a rebuild has made, unless its levels have been merged since. Writer only."""
@@ -292,6 +302,7 @@ class DefaultIndex:
         crossed)."""
         require_one_shape(before, after)
         before, after = _whole(as_points(before, self.dims)), _whole(as_points(after, self.dims))
+        self._follows_moves = True
         version, delta, _, levels, *_ = self._snapshot
         pairs: set[tuple[int, int]] = set()
         for level in levels:

@@ -1,0 +1,231 @@
+"""Who may ask for what: the role that each operation needs, and the guard in front of all of them.
+
+Idea: one table says what every operation needs, one guard holds every request to it before its body is
+looked at. An operation that the table does not know keeps the application from being made, so a new route
+cannot be open by oversight.
+
+With a file of keys a request shows one (``Authorization: Bearer ...``): no key or a bad one is a 401, a role
+that does not reach is a 403, more requests than the name may make is a 429. Without keys whoever reaches the
+service may do everything, so only this machine reaches it (``cli.serve`` sees to that), and the guard keeps
+off the pages of other sites: a browser on this machine would carry their requests here.
+
+Not for: what belongs to which tenant. ``Principal.tenant`` says whose the request is; today only the default
+tenant is served.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
+
+from service.api.bodies import discard
+from service.api.problems import ProblemError, documented
+from service.keys import DEFAULT_TENANT, KeyRefused, KeyRing, Principal, Role
+from service.log.topics import DEAD_LETTER
+from service.metrics import Metrics
+from service.rates import Rates
+from service.settings import Settings
+
+_METRICS = ("GET", "/metrics")
+
+#: What each operation needs. None: nothing, not even a key. Sources are shared by all and name topics of the
+#: cluster, so they are an administrator's. So is the one topic with events of everybody, the dead letters.
+ROLES: Mapping[tuple[str, str], Role | None] = {
+    ("GET", "/healthz"): None,
+    ("GET", "/readyz"): None,
+    _METRICS: Role.READ,
+    ("PUT", "/v1/sources/{name}"): Role.ADMIN,
+    ("GET", "/v1/sources/{name}"): Role.READ,
+    ("GET", "/v1/sources/{name}/index"): Role.READ,
+    ("GET", "/v1/sources"): Role.READ,
+    ("POST", "/v1/queries:bulk"): Role.WRITE,
+    ("GET", "/v1/queries:export"): Role.READ,
+    ("GET", "/v1/queries:duplicates"): Role.READ,
+    ("GET", "/v1/queries:unmatched"): Role.READ,
+    ("GET", "/v1/queries"): Role.READ,
+    ("POST", "/v1/queries"): Role.WRITE,
+    ("PUT", "/v1/queries/{id}"): Role.WRITE,
+    ("PATCH", "/v1/queries/{id}"): Role.WRITE,
+    ("DELETE", "/v1/queries/{id}"): Role.WRITE,
+    ("GET", "/v1/queries/{id}"): Role.READ,
+    ("GET", "/v1/queries/{id}/streams"): Role.READ,
+    ("GET", "/v1/queries/{id}/aggregates"): Role.READ,
+    ("PUT", "/v1/collections/{name}"): Role.WRITE,
+    ("GET", "/v1/collections/{name}"): Role.READ,
+    ("GET", "/v1/collections"): Role.READ,
+    ("DELETE", "/v1/collections/{name}"): Role.WRITE,
+    ("POST", "/v1/validate"): Role.READ,
+    ("POST", "/v1/explain"): Role.READ,
+    ("POST", "/v1/match"): Role.READ,
+    ("POST", "/v1/events"): Role.WRITE,
+    ("GET", "/v1/streams/{id}/trace"): Role.READ,
+    ("GET", "/v1/streams/{id}/safe-region"): Role.READ,
+    ("GET", "/v1/streams/{id}"): Role.READ,
+    ("DELETE", "/v1/streams/{id}"): Role.WRITE,
+    ("GET", "/v1/live"): Role.READ,
+    ("GET", "/v1/history"): Role.READ,
+    ("GET", "/v1/topics/{topic}"): Role.READ,
+    ("GET", "/v1/schemas/{name}"): Role.READ,
+}
+
+_SCHEME = "key"
+_REALM = 'Bearer realm="rangewatch"'
+_EVERYBODY = Principal(None, Role.ADMIN, DEFAULT_TENANT, None)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, as a setting or a header names it, is this machine and nothing else."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _require(principal: Principal, role: Role, what: str) -> None:
+    if not principal.role.covers(role):
+        raise ProblemError(
+            403,
+            "forbidden",
+            "Authorization",
+            f"{what} needs the role {role}; {principal.name} has {principal.role}",
+            extra={"needs": role, "has": principal.role},
+            headers={"WWW-Authenticate": f'{_REALM}, error="insufficient_scope", scope="{role}"'},
+        )
+
+
+class Guard:
+    """Holds every request to ``ROLES``, and leaves who asks in ``request.state.principal``.
+
+    ``clock_s`` is for rates (any origin), ``now`` for what expires.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """Reads the file of keys. Raises KeysError."""
+        self._keys = KeyRing(Path(settings.keys_file)) if settings.keys_file else None
+        self._rates = Rates(settings.max_requests_per_s, settings.max_requests_burst)
+        self._is_private = self._keys is None and not settings.allow_open
+        self._roles = {**ROLES, _METRICS: None} if settings.open_metrics else ROLES
+        self._metrics = metrics
+        self._clock_s = clock_s
+        self._now = now
+
+    async def __call__(self, request: Request) -> None:
+        """Raises ProblemError: 401, 403, 429."""
+        path = request.scope["route"].path_format
+        needed, what = self._roles[request.method, path], f"{request.method} {path}"
+        if request.path_params.get("topic") == DEAD_LETTER:
+            needed, what = Role.ADMIN, f"the topic {DEAD_LETTER}"
+        if needed is None:
+            return
+        try:
+            request.state.principal = principal = self._principal(request)
+            _require(principal, needed, what)
+            self._take_turn(principal)
+        except ProblemError as refused:
+            self._metrics.request_refused(refused.reason)
+            await discard(request.stream())
+            raise
+
+    def _principal(self, request: Request) -> Principal:
+        if self._keys is None:
+            if self._is_private:
+                _check_is_from_here(request)
+            return _EVERYBODY
+        scheme, _, text = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not text.strip():
+            raise _unauthenticated("send a key, as Authorization: Bearer rw_...", _REALM)
+        try:
+            principal = self._keys.principal(text.strip(), self._now())
+        except KeyRefused as refused:
+            raise _unauthenticated(str(refused), f'{_REALM}, error="invalid_token"') from None
+        if principal.tenant != DEFAULT_TENANT:
+            raise ProblemError(
+                403, "forbidden", "Authorization", f"the tenant {principal.tenant} is not served here"
+            )
+        return principal
+
+    def _take_turn(self, principal: Principal) -> None:
+        wait_s = self._rates.wait_s(principal.name, self._clock_s())
+        if wait_s > 0:
+            raise ProblemError(
+                429,
+                "quota",
+                "",
+                f"more than {self._rates.per_s:g} requests a second, which is max_requests_per_s;"
+                f" try again in {wait_s:.3g} s",
+                extra={"limit": "max_requests_per_s", "allowed": self._rates.per_s},
+                headers={"Retry-After": str(math.ceil(wait_s))},
+            )
+
+
+def _unauthenticated(detail: str, challenge: str) -> ProblemError:
+    return ProblemError(
+        401, "unauthenticated", "Authorization", detail, headers={"WWW-Authenticate": challenge}
+    )
+
+
+def _check_is_from_here(request: Request) -> None:
+    """Without keys: the request is not one that a browser makes for another site's page, neither openly
+    (Origin) nor under a name that this site has given to our address (Host)."""
+    host = request.headers.get("host", "")
+    origin = request.headers.get("origin")
+    if host and not is_loopback(_name(host)):
+        field, value = "Host", host
+    elif origin is not None and origin.partition("://")[2] != host:
+        field, value = "Origin", origin
+    else:
+        return
+    detail = (
+        f"a service without keys answers this machine only, not {value[:200]!r}: set keys_file or allow_open"
+    )
+    raise ProblemError(403, "forbidden", field, detail)
+
+
+def _name(host: str) -> str:
+    """A Host header without its port."""
+    bare, colon, port = host.rpartition(":")
+    return bare if colon and port.isdecimal() else host
+
+
+def check_roles(routes: Iterable[BaseRoute]) -> None:
+    """Raises ValueError for a route of which ``ROLES`` does not name every operation."""
+    for route in routes:
+        assert isinstance(route, APIRoute)
+        for method in route.methods or ():
+            if (method, route.path_format) not in ROLES:
+                raise ValueError(f"api.access names no role for {method} {route.path_format}")
+
+
+def document_roles(document: dict[str, Any]) -> None:
+    """Adds to an OpenAPI document what the guard asks for and how it refuses."""
+    document["components"]["securitySchemes"] = {
+        _SCHEME: {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "A key of `rangewatch keys new`. A service without keys asks for none.",
+        }
+    }
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            role = ROLES[method.upper(), path]
+            operation["security"] = [] if role is None else [{_SCHEME: []}]
+            if role is not None:
+                operation["x-role"] = role
+                refusals = {str(status): entry for status, entry in documented(401, 403, 429).items()}
+                operation["responses"] = {**operation["responses"], **refusals}

@@ -1,0 +1,135 @@
+"""What is committed, as it is committed, for those who listen: bounded, and never waited for.
+
+Idea: the worker hands every commit to the *hub*, which puts it as it is, without looking into it, into the
+*feed* of each listener. Filtering and reading are left to the listener's own thread. A feed holds a bounded
+number of records; one that is full is cut, with a reason, so a slow listener costs neither the worker nor
+the others. Without listeners a commit costs one comparison.
+
+A listener begins with a picture of the engine, which is taken piece by piece by the worker's thread. Commits
+are numbered; each piece notes ``Hub.mark``, the first commit that is not yet in it.
+
+Not for: HTTP (``api.live``), or history: what was before comes from the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from service.log.port import Output
+
+SLOW = "slow"
+"""The listener took its records more slowly than they came."""
+MOVED = "moved"
+"""Partitions have come or gone, or the worker began afresh: the picture has to be taken anew."""
+
+
+class Crowded(Exception):
+    """There are as many listeners as allowed."""
+
+
+class Committed(NamedTuple):
+    """The outputs of one commit, in order."""
+
+    number: int
+    outputs: Sequence[Output]
+
+
+class Feed:
+    """The commits that one listener has still to read. Made and read on its event loop."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._waiting: deque[Committed] = deque()
+        self._records = 0
+        self._cut = ""
+        self._loop = asyncio.get_running_loop()
+        self._news = asyncio.Event()
+
+    async def next(self, timeout_s: float) -> tuple[list[Committed], str]:
+        """What waits, or nothing after a time; and why nothing will follow, or "". Whoever is cut for being
+        slow loses what waited."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), timeout_s)
+        with self._lock:
+            self._news.clear()
+            found = list(self._waiting)
+            self._waiting.clear()
+            self._records = 0
+            return found, self._cut
+
+    def offer(self, committed: Committed) -> bool:
+        """Whether it was taken; if not, the feed is cut. Any thread."""
+        with self._lock:
+            self._records += len(committed.outputs)
+            self._waiting.append(committed)
+            if self._records > self._most:
+                self._waiting.clear()
+                self._cut = self._cut or SLOW
+            cut = self._cut
+        self._wake()
+        return not cut
+
+    def cut(self, reason: str) -> None:
+        """Any thread. What waits is still read."""
+        with self._lock:
+            self._cut = self._cut or reason
+        self._wake()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(RuntimeError):  # its loop has ended, and the listener with it
+            self._loop.call_soon_threadsafe(self._news.set)
+
+
+class Hub:
+    """See the module. ``committed`` and ``moved`` are the worker's; the rest is for any thread."""
+
+    def __init__(self, *, max_feeds: int, max_records: int) -> None:
+        self._max_feeds = max_feeds
+        self._max_records = max_records
+        self._lock = threading.Lock()
+        self._feeds: frozenset[Feed] = frozenset()
+        self._number = 0
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    def open(self) -> Feed:
+        """A feed of all commits from now on. On an event loop. Raises Crowded."""
+        with self._lock:
+            if len(self._feeds) >= self._max_feeds:
+                raise Crowded(f"{self._max_feeds} clients listen already")
+            feed = Feed(self._max_records)
+            self._feeds |= {feed}
+        return feed
+
+    def close(self, feed: Feed) -> None:
+        self._drop(frozenset((feed,)))
+
+    def mark(self, *, uncommitted: bool) -> int:
+        """The number of the first commit that the engine does not have as it is now; ``uncommitted``: it
+        has what the next commit will be. The worker's thread only."""
+        return self._number + uncommitted
+
+    def committed(self, outputs: Sequence[Output]) -> None:
+        number, self._number = self._number, self._number + 1
+        if self._feeds and outputs:
+            committed = Committed(number, outputs)
+            cut = frozenset(feed for feed in self._feeds if not feed.offer(committed))
+            self._drop(cut)
+
+    def moved(self) -> None:
+        """What was told so far has no continuation."""
+        feeds = self._feeds
+        for feed in feeds:
+            feed.cut(MOVED)
+        self._drop(feeds)
+
+    def _drop(self, feeds: frozenset[Feed]) -> None:
+        with self._lock:
+            self._feeds -= feeds

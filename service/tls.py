@@ -1,0 +1,96 @@
+"""TLS: contexts made of files, with errors that name the setting and no question on the terminal.
+
+Both sides speak TLS 1.2 and newer. A server's certificate may be replaced while it serves (``Certificate``).
+Not for: what is sent through it.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from service.settings import Settings, SettingsError
+
+
+def kafka_context(settings: Settings) -> ssl.SSLContext:
+    """How the brokers are told, and what this client shows them. Raises SettingsError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = settings.kafka_ssl_check_hostname
+    if settings.kafka_ssl_cafile:
+        _trust(context, settings.kafka_ssl_cafile, "kafka_ssl_cafile")
+    else:
+        context.load_default_certs()
+    if settings.kafka_ssl_crlfile:
+        _trust(context, settings.kafka_ssl_crlfile, "kafka_ssl_crlfile")
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    if settings.kafka_ssl_ciphers:
+        try:
+            context.set_ciphers(settings.kafka_ssl_ciphers)
+        except ssl.SSLError:
+            raise SettingsError("setting 'kafka_ssl_ciphers' names no cipher that is here") from None
+    if settings.kafka_ssl_certfile:
+        _show(context, settings, "kafka_ssl_certfile", "kafka_ssl_keyfile", "kafka_ssl_password")
+    return context
+
+
+class Certificate:
+    """The certificate of the HTTP server. ``context`` is for all connections; new ones get what
+    ``refresh`` found last."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises SettingsError."""
+        self._settings = settings
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if settings.tls_client_ca:
+            _trust(self.context, settings.tls_client_ca, "tls_client_ca")
+            self.context.verify_mode = ssl.CERT_REQUIRED
+        self._stamp = self._look()
+        self._load()
+
+    def _look(self) -> list[tuple[int, int]]:
+        files = (Path(name) for name in (self._settings.tls_cert, self._settings.tls_key) if name)
+        try:
+            return [(found.st_mtime_ns, found.st_ino) for found in (file.stat() for file in files)]
+        except OSError:  # loading says which
+            return []
+
+    def _load(self) -> None:
+        _show(self.context, self._settings, "tls_cert", "tls_key", "tls_key_password")
+
+    def refresh(self) -> bool:
+        """Loads the files if they have changed, and says so. Raises SettingsError, once a change, where they
+        do not fit; the last certificate stays in use."""
+        stamp = self._look()
+        if stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        # Into a context of its own first: half a change must not be served.
+        Certificate(self._settings)
+        self._load()
+        return True
+
+
+def _trust(context: ssl.SSLContext, file: str, name: str) -> None:
+    try:
+        context.load_verify_locations(file)
+    except ssl.SSLError as error:
+        raise SettingsError(f"setting {name!r}: {file} has none in PEM ({error.reason})") from None
+    except OSError as error:
+        raise SettingsError(f"setting {name!r}: cannot read {file}: {error.strerror}") from None
+
+
+def _show(context: ssl.SSLContext, settings: Settings, cert: str, key: str, password: str) -> None:
+    """Loads a certificate chain and its key, named by these settings."""
+    chain, private = getattr(settings, cert), getattr(settings, key)
+    text = settings.secret(password) or ""
+    try:
+        # As a function, also where there is none: OpenSSL would ask on the terminal.
+        context.load_cert_chain(chain, private or None, lambda: text)
+    except ssl.SSLError as error:
+        detail = f"the certificate, its key and its password do not fit ({error.reason})"
+        raise SettingsError(f"setting {cert!r}: {detail}") from None
+    except OSError as error:
+        files = f"{chain} or {private}" if private else chain
+        raise SettingsError(f"setting {cert!r}: cannot read {files}: {error.strerror}") from None

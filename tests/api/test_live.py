@@ -1,0 +1,190 @@
+"""Listening over HTTP: a picture, then every change once."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.conftest import OwnSource
+from tests.api.harness import Running, eventually, running
+
+Event = tuple[str, Any]
+
+
+class Listener:
+    """One client of /v1/live."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._lines = response.iter_lines()
+
+    def __next__(self) -> Event:
+        """The next event that is no heartbeat."""
+        name = ""
+        for line in self._lines:
+            field, _, value = line.partition(": ")
+            if field == "event":
+                name = value
+            elif field == "data":
+                return name, json.loads(value)
+        raise StopIteration
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def picture(self) -> dict[str, list[str]]:
+        """Who is inside what when the news begin."""
+        inside: dict[str, list[str]] = {}
+        for name, data in self:
+            if name == "live":
+                assert data == {"streams": len(inside)}
+                return inside
+            assert name == "snapshot"
+            inside[data["stream_id"]] = data["inside"]
+        raise AssertionError("no news")
+
+
+@contextmanager
+def listening(service: Running, source: str, **asked: Any) -> Iterator[Listener]:
+    params = {"source": source, **asked}
+    with service.plain.stream("GET", "/v1/live", params=params) as response:
+        assert response.status_code == 200, response.read()
+        assert response.headers["content-type"].startswith("text/event-stream")
+        yield Listener(response)
+
+
+def test_a_picture_then_the_records_as_they_are_in_the_topic(service: Running, source: OwnSource) -> None:
+    q, r = source.register("q")["id"], source.register("r", "x > 5")["id"]
+    source.send({"stream_id": "a", "x": 9}, {"stream_id": "b", "x": 1}, {"stream_id": "c", "x": 0})
+    with listening(service, source.name, topic=["borders", "matches"]) as live:
+        assert live.picture() == {"a": [q, r], "b": [q]}
+        answer = source.send(
+            {"stream_id": "b", "x": 6}, {"stream_id": "c", "x": 0}, {"stream_id": "a", "x": 0}
+        )
+        assert [next(live) for _ in answer["outputs"]] == [
+            (output["topic"], output["value"]) for output in answer["outputs"]
+        ]
+        service.plain.delete(f"/v1/queries/{r}").raise_for_status()
+        name, record = next(live)
+        assert (name, record["stream_id"], record["leave"], record["reason"]) == (
+            "borders",
+            "b",
+            [r],
+            "deleted",
+        )
+
+
+def test_only_what_was_asked_for(service: Running, source: OwnSource) -> None:
+    q, r = source.register("q")["id"], source.register("r", "x > 5")["id"]
+    source.send({"stream_id": "a", "x": 9}, {"stream_id": "b", "x": 1}, {"stream_id": "c", "x": 0})
+    with (
+        listening(service, source.name, query=r) as of_r,
+        listening(service, source.name, stream_id=["c", "nobody"]) as of_c,
+        listening(service, source.name, stream_id="b", query=[q, r], topic="matches") as matches,
+    ):
+        assert of_r.picture() == {"a": [r]}
+        assert of_c.picture() == {"c": []}, "who was asked for by name is told of, inside or not"
+        assert matches.picture() == {"b": [q]}
+        source.send({"stream_id": "c", "x": 1}, {"stream_id": "b", "x": 7}, {"stream_id": "b", "x": 0})
+        source.send({"stream_id": "c", "x": 8})
+        told = [next(of_r)[1] for _ in range(3)]
+        assert [(one["stream_id"], one["leave"], one["enter"]) for one in told] == [
+            ("b", [], [r]),
+            ("b", sorted([q, r]), []),
+            ("c", [], [r]),
+        ]
+        assert [next(of_c)[1]["enter"] for _ in range(2)] == [[q], [r]]
+        name, record = next(matches)
+        assert (name, record["stream_id"], sorted(record["queries"])) == ("matches", "b", [q, r])
+
+
+def test_aggregates_are_told_by_their_query(service: Running, source: OwnSource) -> None:
+    q = source.register("q", aggregates={"of": ["x"]})["id"]
+    source.register("other", aggregates={})
+    with listening(service, source.name, topic="aggregates", query=q, stream_id="nobody") as live:
+        assert live.picture() == {}
+        source.send({"stream_id": "a", "x": 9})
+        name, record = next(live)
+        assert (name, record["query"], record["count"]) == ("aggregates", q, 1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_picture_and_news_meet_without_a_gap_or_an_overlap(
+    service: Running, source: OwnSource, seed: int
+) -> None:
+    for number in range(5):
+        source.register(f"q{number}", f"{number} <= x < {number + 3}")
+    rng = random.Random(seed)
+    ended = threading.Event()
+
+    def write() -> None:
+        for _ in range(60):
+            moved = [{"stream_id": f"s{rng.randrange(9)}", "x": rng.randrange(9)} for _ in range(5)]
+            source.send(*moved)
+        source.send({"stream_id": "last", "x": 0})
+        ended.set()
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    rounds = 0
+    while not ended.is_set() or not rounds:
+        with listening(service, source.name) as live:
+            inside = {stream: set(queries) for stream, queries in live.picture().items()}
+            if "last" not in inside:
+                for _, record in live:
+                    held = inside.setdefault(record["stream_id"], set())
+                    assert held >= set(record["leave"]) and held.isdisjoint(record["enter"]), "it balances"
+                    held -= set(record["leave"])
+                    held |= set(record["enter"])
+                    if record["stream_id"] == "last" or rng.random() < 0.05:
+                        break
+            rounds += 1
+    writing.join()
+    with listening(service, source.name) as live:
+        final = live.picture()
+    for stream, queries in final.items():
+        view = service.plain.get(f"/v1/streams/{stream}", params={"source": source.name}).json()
+        assert view["inside"] == queries
+
+
+def test_what_is_refused(client: httpx.Client, source: OwnSource) -> None:
+    for params, status, reason, field in (
+        ({}, 422, "missing_field", "source"),
+        ({"source": "nobody"}, 422, "unknown_source", "source"),
+        ({"source": source.name, "query": "nobody"}, 404, "unknown_id", "query"),
+        ({"source": source.name, "topic": "dead_letter"}, 422, "bad_value", "topic"),
+        ({"source": source.name, "streams": "a"}, 422, "unknown_field", "streams"),
+    ):
+        refused = client.get("/v1/live", params=params)
+        problem = refused.json()
+        assert (refused.status_code, problem["reason"]) == (status, reason), refused.text
+        assert problem["field"] == field or field == "topic"
+
+
+def test_limits_of_clients_of_records_and_of_the_picture(tmp_path: Path) -> None:
+    limits = {"max_live_clients": 1, "max_live_records": 4, "max_live_snapshot": 6}
+    with running(tmp_path, **limits) as service:
+        source = OwnSource(service.plain)
+        q = source.register("q", on=["enter", "leave"])["id"]
+        with listening(service, source.name) as live:
+            assert live.picture() == {}
+            crowded = service.client.get("/v1/live", params={"source": source.name})
+            assert crowded.status_code == 503 and "max_live_clients" in crowded.json()["detail"]
+            source.send(*({"stream_id": f"s{number}", "x": 1} for number in range(4)))
+            assert [next(live)[1]["stream_id"] for _ in range(4)] == ["s0", "s1", "s2", "s3"]
+            source.send(*({"stream_id": f"t{number}", "x": 1} for number in range(5)))
+            assert list(live) == [("cut", {"reason": "slow"})]
+        eventually(lambda: len(service.runtime.hub) == 0, "the line is free again")
+        large = service.client.get("/v1/live", params={"source": source.name})
+        assert (large.status_code, large.json()["reason"]) == (422, "limit")
+        eventually(lambda: len(service.runtime.hub) == 0, "a refused client holds no line")
+        with listening(service, source.name, query=q) as live:
+            assert len(live.picture()) == 9
+        eventually(lambda: len(service.runtime.hub) == 0, "whoever hangs up leaves nothing behind")

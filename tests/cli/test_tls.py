@@ -1,0 +1,141 @@
+"""HTTPS: the service's certificate, the clients', a new one without a restart, and what does not fit."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.__main__ import main
+from service.settings import Settings
+from service.tls import Certificate, kafka_context
+from tests.api.harness import eventually
+from tests.certificates import Authority
+from tests.cli.conftest import Served, environment, serving
+from tests.deploy.stack import Instruction, dockerfile
+
+
+def trusting(authority: Authority) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(authority.cert))
+
+
+def test_clients_with_a_certificate_speak_tls_and_nobody_else(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    server, client = authority.sign("server", password="the-password-of-the-key"), authority.sign("client")
+    trust = trusting(authority)
+    trust.load_cert_chain(client.cert, client.key)
+    password = tmp_path / "password"
+    password.write_text("the-password-of-the-key\n")
+    flags = ["--tls-cert", server.cert, "--tls-key", server.key, "--tls-key-password-file", password]
+    with serving(tmp_path, *flags, "--tls-client-ca", authority.cert, tls=trust) as served:
+        assert served.url.startswith("https://127.0.0.1:")
+        with httpx.Client(base_url=served.url, verify=trust) as good:
+            answer = good.get("/v1/sources")
+            assert answer.json() == {"sources": []}
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert "server" not in answer.headers
+        for other in (trusting(authority), trusting(Authority(tmp_path, "stranger"))):
+            with pytest.raises(httpx.TransportError), httpx.Client(verify=other) as stranger:
+                stranger.get(f"{served.url}/v1/sources")
+        with pytest.raises(httpx.TransportError):
+            httpx.get(served.url.replace("https", "http") + "/healthz")
+        assert "the-password-of-the-key" not in served.log.read_text()
+
+
+def test_the_health_check_of_the_image_speaks_tls_where_the_service_does(tmp_path: Path) -> None:
+    (check,) = (one for one in dockerfile() if one.name == "HEALTHCHECK")
+    _, _, code = Instruction("", "CMD", [], check.rest.removeprefix("CMD ")).words
+    authority = Authority(tmp_path)
+    server = authority.sign("server")
+
+    def is_healthy(served: Served, **variables: str) -> bool:
+        given = environment(RANGEWATCH_PORT=served.url.rpartition(":")[2], **variables)
+        command = [sys.executable, "-c", code]
+        return subprocess.run(command, env=given, capture_output=True, check=False).returncode == 0
+
+    by_tls = {"RANGEWATCH_TLS_CERT": str(server.cert), "RANGEWATCH_TLS_KEY": str(server.key)}
+    with serving(tmp_path, tls=trusting(authority), **by_tls) as served:
+        assert is_healthy(served, **by_tls)
+        assert not is_healthy(served)
+        served.process.kill()
+        served.process.wait()
+        assert not is_healthy(served, **by_tls)
+
+
+def test_what_is_older_than_tls_1_2_is_not_spoken(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    settings = Settings(tls_cert=str(authority.cert), tls_key=str(authority.key))
+    assert Certificate(settings).context.minimum_version is ssl.TLSVersion.TLSv1_2
+    assert kafka_context(settings).minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+def test_a_new_certificate_is_used_without_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
+    first, second = old.sign("first"), new.sign("second")
+    cert = tmp_path / "both.pem"
+    cert.write_text(first.cert.read_text() + first.key.read_text())
+    with serving(tmp_path, "--tls-cert", cert, tls=trusting(old)) as served:
+
+        def is_served_to(authority: Authority) -> bool:
+            try:
+                return httpx.get(f"{served.url}/healthz", verify=trusting(authority)).is_success
+            except httpx.ConnectError:
+                return False
+
+        assert is_served_to(old)
+        assert not is_served_to(new)
+        cert.write_text(first.cert.read_text() + second.key.read_text())
+        eventually(lambda: "the certificate stays as it was" in served.log.read_text(), "the mistake is told")
+        assert is_served_to(old)
+        cert.write_text(second.cert.read_text() + second.key.read_text())
+        eventually(lambda: is_served_to(new), "the new certificate")
+        assert not is_served_to(old)
+        # The commands trust what the usual variable names.
+        monkeypatch.setenv("SSL_CERT_FILE", str(new.cert))
+        assert main(["history", "--url", served.url]) == 0
+        monkeypatch.setenv("SSL_CERT_FILE", str(old.cert))
+        assert main(["history", "--url", served.url]) == 3
+        assert "certificate" in capsys.readouterr().err
+
+
+def test_what_does_not_fit_ends_the_start_and_asks_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = Authority(tmp_path)
+    closed, open_ = authority.sign("closed", password="hunter2"), authority.sign("open")
+    junk, password = tmp_path / "junk", tmp_path / "password"
+    junk.write_text("none")
+    password.write_text("wrong-password")
+    cases = {
+        "tls_cert": [
+            ["--tls-cert", tmp_path / "nowhere.pem"],
+            ["--tls-cert", junk],
+            ["--tls-cert", open_.cert],
+            ["--tls-cert", open_.cert, "--tls-key", closed.key],
+            ["--tls-cert", closed.cert, "--tls-key", closed.key],
+            ["--tls-cert", closed.cert, "--tls-key", closed.key, "--tls-key-password-file", password],
+            ["--tls-key", open_.key],
+        ],
+        "tls_client_ca": [["--tls-cert", open_.cert, "--tls-key", open_.key, "--tls-client-ca", junk]],
+        "tls_key_password_file": [
+            [
+                *("--tls-cert", open_.cert, "--tls-key", open_.key),
+                "--tls-key-password-file",
+                tmp_path / "none",
+            ]
+        ],
+    }
+    for named, many in cases.items():
+        for flags in many:
+            code = main(["serve", "--port", "0", "--log", f"sqlite:{tmp_path / 'log.db'}", *map(str, flags)])
+            told = capsys.readouterr().err
+            assert code == 2, flags
+            assert named in told, flags
+            assert "wrong-password" not in told
+    assert not (tmp_path / "log.db").exists()

@@ -1,0 +1,414 @@
+"""Faults that an engine like ours could have, each small, and each of them once overlooked somewhere.
+
+A fault names a history of the suite that finds it (``search``): where that does not any more, since the
+histories have changed, ``python -m tests.engine.planting`` says which do now.
+
+Not for: faults that raise an exception by themselves; anybody finds those.
+"""
+
+from __future__ import annotations
+
+from service.engine import changes, crossings, delta, due, engine, events, kernels, memory, state, streams
+from service.engine.aggregates import PartitionAggregates
+from tests.engine.planting import Fault
+
+TIME = (
+    Fault(
+        "a late event does not renew the ttl of its stream", kernels, "walk",
+        "seen[s] = clock[i]", "seen[s] = seen[s] if is_late else clock[i]",
+        "plane", 3,
+    ),
+    Fault(
+        "a rejected event renews the ttl of its stream", kernels, "walk",
+        "verdict[i] = REJECTED", "verdict[i] = REJECTED; seen[s] = clock[i]",
+        "plane", 110,
+    ),
+    Fault(
+        "a late event is not recorded in the state", events, "apply_events",
+        "(verdict != kernels.REJECTED) &", "(verdict != kernels.REJECTED) & (verdict != kernels.LATE) &",
+        "plane", 11,
+    ),
+    Fault(
+        "silence begins a millisecond late", kernels, "walk",
+        "clock[i] - seen[s] >= stale_after", "clock[i] - seen[s] > stale_after",
+        "line", 3,
+    ),
+    Fault(
+        "a wait ends though its stream is silent", due, "_end_waits",
+        "silence >= (queries.source.stale_after or NEVER)", "silence > NEVER - 1",
+        "plane", 1,
+    ),
+    Fault(
+        "a wait ends in the very millisecond that its stream falls silent", due, "_end_waits",
+        "silence >= (queries.source.stale_after or NEVER)", "silence > (queries.source.stale_after or NEVER)",
+        "line", 3,
+    ),
+    Fault(
+        "a wait goes on after a silence", crossings, "_settle_in_waves",
+        "restarts=walked.first[pairs] | walked.silent[pairs]", "restarts=walked.first[pairs]",
+        "line", 3,
+    ),
+    Fault(
+        "a wait is forgotten after a silence that an event inside ends", crossings, "_woken",
+        "if entry[0] == WAITING", "if entry[0] == WAITING and False",
+        "line", 3,
+    ),
+    Fault(
+        "a batch is not cut where a silence ends", due, "apply_in_time",
+        "shortest = min(shortest, queries.source.stale_after or NEVER)", "pass",
+        "kept", 1,
+    ),
+    Fault(
+        "a batch is not cut where a wait that begins in it ends", due, "apply_in_time",
+        "due = min(next_due(table, queries), now + shortest)", "due = next_due(table, queries)",
+        "cuts", 18,
+    ),
+    Fault(
+        "a batch is not cut where a stream begins anew", due, "apply_in_time",
+        "if queries.rules.store else []", "if queries.rules.store and False else []",
+        "cuts", 5,
+    ),
+    Fault(
+        "a stream is removed before a wait that ends in the same millisecond", due, "_end_waits",
+        "silence > (queries.source.stream_ttl or NEVER)", "silence >= (queries.source.stream_ttl or NEVER)",
+        "line", 66,
+    ),
+    Fault(
+        "what has expired is removed before waits end", due, "fire",
+        """ended = _end_waits(task, table, queries, up_to, changes)
+        expired = _expire(task, table, queries, up_to, changes, max_ids)""",
+        """expired = _expire(task, table, queries, up_to, changes, max_ids)
+        ended = _end_waits(task, table, queries, up_to, changes)""",
+        "cuts", 18,
+    ),
+    Fault(
+        "a wait ends though its stream expired before", due, "_end_waits",
+        "silence > (queries.source.stream_ttl or NEVER)", "silence > NEVER - 1",
+        "line", 11,
+    ),
+    Fault(
+        "a stream lives a millisecond too long", due, "_expire",
+        "table.seen <= up_to - ttl", "table.seen < up_to - ttl",
+        "kept", 12,
+    ),
+    Fault(
+        "a removal says when it was noticed, not when it was due", due, "_expire",
+        "due = table.seen[rows] + ttl", "due = np.full(n, up_to)",
+        "line", 5,
+    ),
+    Fault(
+        "an end of a wait says when it was noticed, not when it was due", due, "_end_waits",
+        "ts=due[told]", "ts=np.full(len(told), up_to)",
+        "line", 16,
+    ),
+    Fault(
+        "a wait and a cooldown that end together are taken for a cooldown", due, "_end_waits",
+        "due > memory.since + rule.dwell", "due >= memory.since + rule.dwell",
+        "kept", 0,
+    ),
+    Fault(
+        "a removal by time is not recorded in the state", due, "_expire",
+        "table.touch(rows)", "pass",
+        "cuts", 2,
+    ),
+    Fault(
+        "an end of a wait is not recorded in the state", due, "_end_waits",
+        "table.touch(rows[table.memory.put(rows, slots, memory, after, rule)])",
+        "table.memory.put(rows, slots, memory, after, rule)",
+        "line", 3,
+    ),
+    Fault(
+        "the time of the partition goes back", streams.PartitionTime, "at",
+        "max(self.reached, now_ms + (self.ahead or 0))", "now_ms + (self.ahead or 0)",
+        "kept", 9,
+    ),
+    Fault(
+        "the time of the partition depends on who looked at the clock before the first ts",
+        streams.PartitionTime, "move",
+        "if first or self.reached != NO_TIME:", "if False:",
+        "kept", 10,
+    ),
+    Fault(
+        "the time of the partition is not saved", state, "_block",
+        "ahead=table.time.ahead,\n            reached=table.time.reached", "ahead=None, reached=NO_TIME",
+        "line", 1,
+    ),
+    Fault(
+        "a restart forgets when waits end", state.StateLog, "load",
+        "table.memory.retime(queries.rules)", "pass",
+        "line", 3,
+    ),
+    Fault(
+        "a change of policies leaves the ends of waits as they were", engine.Engine, "_change_source",
+        "table.memory.retime(queries.rules)", "pass",
+        "kept", 2,
+    ),
+)  # fmt: skip
+PAIRS = (
+    Fault(
+        "a cooldown is a millisecond too long", delta, "settle",
+        "np.where(left, t.now + rule.cooldown, free_at)",
+        "np.where(left, t.now + rule.cooldown + 1, free_at)",
+        "kept", 4,
+    ),
+    Fault(
+        "a cooldown outlives an update that takes it away", delta, "settle",
+        "cools = (rule.cooldown > 0) &", "cools =",
+        "kept", 3,
+    ),
+    Fault(
+        "a query is not once again after a restart", state, "_block",
+        "for slot, entry in sorted(entries.items())",
+        "for slot, entry in sorted(entries.items()) if entry[2] < 2**62",
+        "line", 7,
+    ),
+    Fault(
+        "a cooldown does not outlive a restart", state, "_block",
+        "for slot, entry in sorted(entries.items())",
+        "for slot, entry in sorted(entries.items()) if entry[0]",
+        "plane", 20,
+    ),
+    Fault(
+        "who is kept is forgotten when its partition moves", state, "_block",
+        "for slot, entry in sorted(entries.items())",
+        "for slot, entry in sorted(entries.items()) if entry[0] != 3",
+        "line", 0,
+    ),
+    Fault(
+        "who waits is forgotten when its partition moves", state, "_block",
+        "for slot, entry in sorted(entries.items())",
+        "for slot, entry in sorted(entries.items()) if entry[0] != 2",
+        "line", 3,
+    ),
+    Fault(
+        "who is ignored is forgotten when its partition moves", state, "_block",
+        "for slot, entry in sorted(entries.items())",
+        "for slot, entry in sorted(entries.items()) if entry[0] != 1",
+        "kept", 6,
+    ),
+    Fault(
+        "a restart takes pairs that earlier versions of a query left for none", state, "_place",
+        "queries.rules.remember(known)", "pass",
+        "kept", 6,
+    ),
+    Fault(
+        "an update forgets who is ignored", delta, "settle",
+        "rule.ignores & ~member0, state == IGNORED)",
+        "rule.ignores & ~member0, (state == IGNORED) & ~t.restarts)",
+        "kept", 7,
+    ),
+    Fault(
+        "an update of anything ignores anew", delta, "settle",
+        "np.where(t.begins, rule.ignores", "np.where(t.begins | t.restarts, rule.ignores",
+        "cuts", 44,
+    ),
+    Fault(
+        "a disabling leaves waits", delta, "settle",
+        "np.where(t.remains, state1, NONE)", "np.where(t.remains, np.where(t.watched1, state1, state), NONE)",
+        "line", 11,
+    ),
+    Fault(
+        "a deletion leaves waits", delta, "settle",
+        "np.where(t.remains, state1, NONE)", "np.where(t.remains, state1, state)",
+        "line", 0,
+    ),
+    Fault(
+        "an update during a silence ends a wait", changes._Group, "effects",
+        "silent=now - table.seen[streams] >= (queries.source.stale_after or NEVER)",
+        "silent=np.zeros(len(streams), np.bool_)",
+        "kept", 15,
+    ),
+    Fault(
+        "an update goes on with a wait for another place", changes, "_waits_for",
+        "(active_region(query), _active_keep(query), query.dwell)", "(query.enabled, query.dwell)",
+        "line", 11,
+    ),
+    Fault(
+        "an update that makes a wait shorter leaves its end", memory.PairMemory, "put",
+        "differs | retimed", "differs",
+        "kept", 0,
+    ),
+    Fault(
+        "a member that the new where or keep still holds enters anew", delta, "settle",
+        "stays = member0 & t.watched1 & t.held1", "stays = member0 & t.watched1 & t.held1 & ~t.begins",
+        "line", 7,
+    ),
+    Fault(
+        "an update forgets members that only keep holds", changes._Group, "effects",
+        "held1=inside1 | kept", "held1=inside1",
+        "line", 7,
+    ),
+    Fault(
+        "who leaves where within keep leaves", crossings, "_facts",
+        "in_where | keeps, True", "in_where, True",
+        "kept", 8,
+    ),
+    Fault(
+        "keep is not asked for streams that begin to have memory", crossings, "_keep_borders",
+        "table.memory.among(streams) | np.isin(streams, begins)", "table.memory.among(streams)",
+        "plane", 3,
+    ),
+    Fault(
+        "keep is asked only for streams that begin to have memory", crossings, "_keep_borders",
+        "table.memory.among(streams) | np.isin(streams, begins)", "np.isin(streams, begins)",
+        "kept", 8,
+    ),
+    Fault(
+        "pairs that change more than once in a batch are settled once", crossings, "_settle_in_waves",
+        "np.flatnonzero(wave == number)", "np.flatnonzero((wave == number) & (number < 1))",
+        "cuts", 5,
+    ),
+    Fault(
+        "what is remembered of a stream outlives it", streams.StreamTable, "give_up",
+        "self.memory.forget(row)", "pass",
+        "cuts", 5,
+    ),
+)  # fmt: skip
+RECORDS = (
+    Fault(
+        "a second life within a batch goes on counting", kernels, "number",
+        "seq[s] = 0", "pass",
+        "cuts", 48,
+    ),
+    Fault(
+        "a second life within a batch begins with what was carried", kernels, "walk",
+        "carried[s, j] = -np.inf", "pass",
+        "kept", 16,
+    ),
+    Fault(
+        "a second life within a batch begins with late events", kernels, "walk",
+        "last_ts[s] = NO_TIME", "pass",
+        "kept", 17,
+    ),
+    Fault(
+        "a late event changes what is carried", kernels, "walk",
+        "if not is_late:\n            if carry:",
+        "if is_late and carry:\n            carried[s] = np.maximum(carried[s], values[i])\n"
+        "        if not is_late:\n            if carry:",
+        "plane", 8,
+    ),
+    Fault(
+        "a late event that is processed sets the time of its stream back", kernels, "walk",
+        "            if timed[i]:", "        if True:\n            if timed[i]:",
+        "kept", 13,
+    ),
+    Fault(
+        "the first event of a stream does not begin", kernels, "walk",
+        "first[i] = not known[s]", "first[i] = False",
+        "line", 2,
+    ),
+    Fault(
+        "records of a command are not counted in the state", changes._Group, "effects",
+        "table.touch(streams)\n    return", "return",
+        "plane", 4,
+    ),
+    Fault(
+        "memory that a command changes is not recorded in the state", changes._Group, "effects",
+        "table.touch(streams[changed])", "pass",
+        "kept", 6,
+    ),
+    Fault(
+        "the end of the border kinds does not close what is open", changes._Group, "effects",
+        "(stays & both0 & ~both1)", "(stays & False)",
+        "kept", 11,
+    ),
+    Fault(
+        "the begin of the border kinds does not tell who is inside", changes._Group, "effects",
+        "(stays & both1 & ~both0)", "(stays & False)",
+        "kept", 11,
+    ),
+    Fault(
+        "a command tells the wall time, not the partition's", changes._Group, "effects",
+        "ts=np.full(len(told), now, dtype=np.int64)", "ts=np.full(len(told), now_ms, dtype=np.int64)",
+        "line", 0,
+    ),
+    Fault(
+        "a group of commands takes the newest of one query only", engine.Engine, "command",
+        "(change is not None and change.id in group)", "False",
+        "kept", 11,
+    ),
+    Fault(
+        "a deletion tells no more than one leave of a stream", changes._Group, "effects",
+        "told = told[np.lexsort((streams[told], places[told]))]",
+        "told = told[np.unique(streams[told], return_index=True)[1]]",
+        "kept", 11,
+    ),
+    Fault(
+        "ids past the first record are forgotten", events, "number_borders",
+        "records_of_row = -(-ids_of_row // max_ids)",
+        "records_of_row = np.minimum(-(-ids_of_row // max_ids), 1)",
+        "plane", 4,
+    ),
+    Fault(
+        "a jump from a missing value is told", crossings, "_jumped",
+        "begin, end = walked.points[walked.before[moved]], walked.points[moved]",
+        "begin, end = np.maximum(walked.points[walked.before[moved]], -1.0), walked.points[moved]",
+        "kept", 19,
+    ),
+    Fault(
+        "a jump is told though the stream is a member by keep", crossings, "_settle_in_waves",
+        "facts.jumps & ~member0", "facts.jumps",
+        "kept", 18,
+    ),
+    Fault(
+        "a jump is told where a category holds at one end only", crossings, "_jumps",
+        "holds(texts, begin) and holds(texts, end)", "holds(texts, begin)",
+        "kept", 20,
+    ),
+    Fault(
+        "a new attribute takes the place of another", streams.StreamTable, "reshape",
+        "new[:, column] = old[:, place]", "new[:, column] = old[:, -1]",
+        "cuts", 9,
+    ),
+    Fault(
+        "carrying begins with nothing", streams.StreamTable, "carry",
+        "self.point[living] if on else MISSING", "MISSING",
+        "plane", 9,
+    ),
+    Fault(
+        "who is removed leaves the queries that match only", crossings, "_where_borders",
+        "_ends(walked.points, walked.before, walked.here)",
+        "_ends(walked.points, np.where(walked.here < 0, -1, walked.before), walked.here)",
+        "plane", 9,
+    ),
+)  # fmt: skip
+AGGREGATES = (
+    Fault(
+        "who is removed is still counted", crossings, "moves_of",
+        "counted &= (walked.verdict == kernels.MOVES) | (walked.verdict == kernels.REMOVES)",
+        "counted &= walked.verdict == kernels.MOVES",
+        "aggregates", 5,
+    ),
+    Fault(
+        "who expires is still counted", due, "_expire",
+        "changes += [(at, move) for at, moves in moves_of(table, walked, changed) for move in moves]", "pass",
+        "aggregates", 9,
+    ),
+    Fault(
+        "new attributes leave counted columns where they were", engine.Engine, "_change_source",
+        "table.aggregates.recolumn(queries.attributes)", "pass",
+        "aggregates", 11,
+    ),
+    Fault(
+        "what was told is forgotten by a restart", PartitionAggregates, "load",
+        "self._orphans.pop(query.id, None)", "None",
+        "aggregates", 0,
+    ),
+    Fault(
+        "what is due to be told is told a millisecond early", PartitionAggregates, "_changed",
+        "asked.told.at + asked.every", "asked.told.at + asked.every - 1",
+        "aggregates", 0,
+    ),
+    Fault(
+        "changes of time alone are told out of order", due, "fire",
+        "changes.sort(key=_when)", "pass",
+        "aggregates", 15,
+    ),
+    Fault(
+        "a change of one who stays a member is not counted", crossings, "moves_of",
+        "counted = table.aggregates.rows.among(walked.rows)",
+        "counted = np.zeros(len(walked.rows), np.bool_)",
+        "aggregates", 0,
+    ),
+)  # fmt: skip
+FAULTS = TIME + PAIRS + RECORDS + AGGREGATES

@@ -1,0 +1,112 @@
+"""Where the history that a partition needs is gone, its streams begin anew; whoever folds the log agrees."""
+
+from __future__ import annotations
+
+import pytest
+
+from deploy.kafka.broker import Broker
+from service.engine.commands import DeleteQuery, PatchQuery
+from tests.faults.alone import BLOCK, RING, ZERO, Alone, LosingTopics, furnish
+from tests.log.sites import eventually
+
+#: State records beside those of the streams: what has been heard, and what an aggregate has told.
+ASIDE = 2
+#: What the broker does not look at: the segment that is being written.
+NOT_YET = 6
+
+
+def test_what_is_missed_and_can_be_had_is_told_as_it_was(alone: Alone) -> None:
+    furnish(alone)
+    alone.elsewhere(PatchQuery("a", {"where": "x > 8"}), DeleteQuery("b"))
+    alone.begin()
+    reasons = [reason for _, _, reason, _, _ in alone.told()]
+    assert "reset" not in reasons
+    assert {"updated", "deleted"} <= set(reasons)
+    assert alone.folded()["s3"] == {"c", "counted"}
+
+
+@pytest.mark.kafka
+def test_state_is_had_from_a_compacted_topic_alone(broker: Broker) -> None:
+    """The broker compacts it while it is written; of the input nothing is left."""
+    site = LosingTopics(broker.address)
+    alone = Alone(site)
+    furnish(alone)
+    site.compact_at_once("state")
+    for turn in range(60):
+        alone.process({"stream_id": f"n{turn % 13}", "x": turn % 9})
+
+    def compacted() -> bool:
+        alone.process({"stream_id": "n0", "x": 3}, {"stream_id": "n0", "x": 8})
+        return len(site.outputs("state")) <= RING + 16 // BLOCK + ASIDE + NOT_YET
+
+    eventually(compacted, "what was written over is gone")
+    site.trim(alone.log, ZERO, alone.log.end_offsets([ZERO])[ZERO])
+    before, seqs = alone.folded(), {id: seq for id, seq, *_ in alone.told()}
+    alone.begin()
+    engine = alone.worker.engine
+    for id, inside in before.items():
+        view = engine.stream("s", id)
+        assert view is not None
+        assert (set(view.inside), view.seq) == (inside, seqs[id])
+    alone.process({"stream_id": "n0", "x": -200})
+    assert alone.folded()["n0"] == {"c"}
+    assert not any(reason == "reset" for _, _, reason, _, _ in alone.told())
+    alone.close()
+
+
+def test_streams_begin_anew_where_the_command_log_is_past_their_position(alone: Alone) -> None:
+    furnish(alone)
+    before = len(alone.told())
+    then = [read.offset for read in alone.commands() if b'"op":"query","id":"a"' in (read.value or b"")]
+    missed = alone.commands()[-1].offset + 1
+    alone.elsewhere(PatchQuery("a", {"where": "x > 8"}), DeleteQuery("b"))
+    alone.site.lose_command(then[0])
+    alone.begin()
+    assert alone.told()[before:] == [
+        ("s1", 1, "reset", [], []),
+        ("s2", 1, "reset", [], []),
+        ("s3", 1, "reset", [], []),
+        ("s1", 2, "registered", [], ["a", "c"]),
+        ("s1", 3, "registered", [], ["counted", "d"]),
+        ("s1", 4, "registered", [], ["kept"]),
+        ("s2", 2, "registered", [], ["c"]),
+        ("s3", 2, "registered", [], ["c", "counted"]),
+    ]
+    assert all(record["origin"] == {"command": missed} for record in alone.borders()[before:])
+    members = {id: set(alone.worker.engine.members(id)) for id in alone.worker.engine.catalog.queries}
+    inside = alone.folded()
+    assert members == {id: {stream for stream in inside if id in inside[stream]} for id in members}
+    assert members["shy"] == set(), "it is ignored where it is found inside"
+    assert b'rangewatch_resets_total{missing="commands"} 1.0' in alone.worker._metrics.text()
+    alone.process({"stream_id": "s3", "x": 20}, {"stream_id": "s2", "x": 3})
+    assert alone.folded()["s3"] == {"a", "c", "d", "counted", "kept"}
+    assert alone.told()[-3][:3] == ("s3", 3, "event")
+    alone.begin()
+    assert b'missing="commands"} 0.0' in alone.worker._metrics.text(), "it is said once"
+
+
+def test_streams_begin_anew_with_their_next_event_where_the_state_is_gone(alone: Alone) -> None:
+    furnish(alone)
+    before = len(alone.told())
+    alone.close()
+    alone.site.lose_state()
+    alone.begin()
+    assert len(alone.told()) == before
+    assert b'rangewatch_resets_total{missing="state"} 1.0' in alone.worker._metrics.text()
+    alone.process({"stream_id": "s1", "x": 6}, {"stream_id": "s1", "x": -1}, {"stream_id": "new", "x": -200})
+    alone.begin()
+    alone.process({"stream_id": "s3", "x": -6}, {"stream_id": "s1", "x": 1})
+    assert alone.told()[before:] == [
+        ("s1", 1, "reset", [], []),
+        ("s1", 2, "event", [], ["a", "b"]),
+        ("s1", 3, "event", [], ["c", "counted"]),
+        ("s1", 4, "event", ["a", "b"], []),
+        ("s1", 5, "event", ["counted"], []),
+        ("new", 1, "reset", [], []),
+        ("new", 2, "event", [], ["c"]),
+        ("s3", 1, "reset", [], []),
+        ("s3", 2, "event", [], ["c"]),
+        ("s1", 6, "event", [], ["a", "counted"]),
+        ("s1", 7, "event", [], ["shy"]),
+    ]
+    assert alone.folded() == {"s1": {"a", "c", "counted", "shy"}, "s2": {"c"}, "s3": {"c"}, "new": {"c"}}

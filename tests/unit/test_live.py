@@ -1,0 +1,88 @@
+"""The hub: who hears what, in which order, and who is cut."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from service.live import MOVED, SLOW, Crowded, Feed, Hub
+from service.log.port import Output
+
+
+def outputs(*values: int) -> list[Output]:
+    return [Output("borders", b"k", str(value).encode()) for value in values]
+
+
+async def read(feed: Feed) -> tuple[list[tuple[int, list[int]]], str]:
+    committed, cut = await feed.next(0.0)
+    return [(one.number, [int(output.value or b"") for output in one.outputs]) for one in committed], cut
+
+
+def test_commits_come_in_order_with_their_numbers() -> None:
+    async def listen() -> None:
+        hub = Hub(max_feeds=2, max_records=100)
+        hub.committed(outputs(0))
+        feed, other = hub.open(), hub.open()
+        assert hub.mark(uncommitted=False) == 1 and hub.mark(uncommitted=True) == 2
+        hub.committed(outputs(1, 2))
+        hub.committed([])
+        hub.committed(outputs(3))
+        for one in (feed, other):
+            assert await read(one) == ([(1, [1, 2]), (3, [3])], "")
+            assert await read(one) == ([], "")
+        hub.close(other)
+        hub.committed(outputs(4))
+        assert await read(other) == ([], "")
+        assert await read(feed) == ([(4, [4])], "")
+
+    asyncio.run(listen())
+
+
+def test_whoever_is_slow_is_cut_and_nobody_else() -> None:
+    async def listen() -> None:
+        hub = Hub(max_feeds=2, max_records=3)
+        slow, quick = hub.open(), hub.open()
+        for number in range(4):
+            hub.committed(outputs(number))
+            assert await read(quick) == ([(number, [number])], "")
+        assert await read(slow) == ([], SLOW), "what waited is lost"
+        assert len(hub) == 1, "it makes room for others"
+        hub.committed(outputs(9))
+        assert await read(slow) == ([], SLOW)
+        assert await read(quick) == ([(4, [9])], "")
+
+    asyncio.run(listen())
+
+
+def test_moves_cut_everybody_after_what_was_committed() -> None:
+    async def listen() -> None:
+        hub = Hub(max_feeds=1, max_records=3)
+        feed = hub.open()
+        with pytest.raises(Crowded, match="1 clients"):
+            hub.open()
+        hub.committed(outputs(1))
+        hub.moved()
+        hub.committed(outputs(2))
+        assert await read(feed) == ([(0, [1])], MOVED)
+        hub.open()
+
+    asyncio.run(listen())
+
+
+def test_a_listener_wakes_for_a_commit_of_another_thread() -> None:
+    async def listen() -> None:
+        hub = Hub(max_feeds=1, max_records=3)
+        feed = hub.open()
+        thread = threading.Thread(target=hub.committed, args=(outputs(7),))
+        waiting = asyncio.create_task(feed.next(60.0))
+        await asyncio.sleep(0)
+        thread.start()
+        committed, _ = await waiting
+        assert [one.number for one in committed] == [0]
+        thread.join()
+        return hub
+
+    hub = asyncio.run(listen())
+    hub.committed(outputs(8))  # the listener's loop has ended

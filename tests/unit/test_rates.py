@@ -1,0 +1,54 @@
+"""Token buckets against the plainest statement of what they promise."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.rates import Rates
+
+
+def test_a_burst_comes_at_once_and_then_one_each_interval() -> None:
+    rates = Rates(4, 3)
+    assert [rates.wait_s("a", 10.0) for _ in range(4)] == [0, 0, 0, 0.25]
+    assert rates.wait_s("a", 10.125) == 0.125
+    assert rates.wait_s("a", 10.25) == 0
+    assert rates.wait_s("a", 10.25) == 0.25
+    assert rates.wait_s("b", 10.25) == 0, "each name for itself"
+
+
+def test_no_limit_is_no_limit() -> None:
+    rates = Rates(0, 1)
+    assert {rates.wait_s("a", 0.0) for _ in range(1_000)} == {0.0}
+
+
+@settings(deadline=None)
+@given(
+    st.integers(1, 8),
+    st.integers(1, 5),
+    st.lists(st.integers(0, 16), max_size=60),
+)
+def test_no_stretch_of_time_lets_through_more_than_burst_and_rate(
+    per_s: int, burst: int, steps: list[int]
+) -> None:
+    """Eighths of a second, so that every sum is exact."""
+    rates, now, passed = Rates(per_s, burst), 0, []
+    for step in steps:
+        now += step
+        wait_s = rates.wait_s("a", now / 8)
+        if wait_s == 0:
+            passed.append(now)
+        else:
+            assert wait_s <= 1 / per_s
+    for i, begin in enumerate(passed):
+        for count, end in enumerate(passed[i:], 1):
+            assert count <= burst + (end - begin) / 8 * per_s
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.1, 100.0])
+def test_whoever_waits_as_told_comes_through(late_s: float) -> None:
+    rates, now = Rates(3, 1), 0.0
+    for _ in range(20):
+        assert rates.wait_s("a", now) == 0
+        now += rates.wait_s("a", now) + 1e-9 + late_s
