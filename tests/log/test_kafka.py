@@ -500,6 +500,12 @@ class Interrupted:
         return getattr(inner if hasattr(inner, name) else self._producer, name)
 
 
+def stand_still(pid: int) -> None:
+    """Returns when all of a child has stopped: where processors are busy, some of it works on for a while."""
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+
+
 @leaves_sockets
 def test_a_commit_of_unknown_outcome_is_looked_up(mortal: list[Broker], client: str) -> None:
     site = KafkaSite(mortal[0].address, client=client, timeout_s=4.0)
@@ -508,9 +514,7 @@ def test_a_commit_of_unknown_outcome_is_looked_up(mortal: list[Broker], client: 
         begin(log, TOPIC, partitions=2)
         log.commit(step(1, value=b"before"))
         transactions: Any = log._transactions
-        transactions._producer = Interrupted(
-            transactions._producer, lambda: os.kill(mortal[0].pid, signal.SIGSTOP)
-        )
+        transactions._producer = Interrupted(transactions._producer, lambda: stand_still(mortal[0].pid))
         threading.Timer(8.0, os.kill, (mortal[0].pid, signal.SIGCONT)).start()
         with pytest.raises(LogFenced, match="not known"):
             log.commit(step(2, value=b"perhaps"))
