@@ -14,7 +14,7 @@ from typing import Any
 
 from service import wire
 from service.decode import Decoder
-from service.engine.effects import CommandEffects, Task, with_refused
+from service.engine.effects import CommandEffects, EventEffects, Paid, Task, with_refused
 from service.engine.engine import Engine, EngineLimits
 from service.index.brute import BruteForce
 from service.log.port import Output, Position, Record, TopicPartition
@@ -45,12 +45,16 @@ class Uninterrupted:
             self._command([(one.offset, wire.command_body(one.value)) for one in entries])
             self._apply([one for one in events if before.event <= one.offset < after.event])
         if self._task in self.engine.tables:
-            for effects in self.engine.tick(self._task, _END_OF_TIME):
-                self.outputs += self._encoder().commands(effects, self.engine.tables[self._task])
+            self._tell(self.engine.tick(self._task, _END_OF_TIME))
 
     def _command(self, entries: Sequence[tuple[int, Any]]) -> None:
         # The time is that of the last event, or none: what commands write has no time of its own here.
-        for effects in self.engine.command(entries, 0):
+        self._tell(self.engine.command(entries, 0))
+        while self.engine.owes:
+            self._tell(self.engine.pay())
+
+    def _tell(self, caused: Iterable[CommandEffects | Paid]) -> None:
+        for effects in caused:
             self.outputs += self._encoder().commands(effects, self.engine.tables[self._task])
 
     def _apply(self, records: Sequence[Record]) -> None:
@@ -60,10 +64,10 @@ class Uninterrupted:
         decoder = Decoder(queries.source, queries.dictionaries, max_bytes=self._max_bytes)
         decoded = decoder.decode(records)
         for effects in with_refused(self.engine.apply(self._task, decoded.batch), decoded.refused):
-            if isinstance(effects, CommandEffects):
-                self.outputs += self._encoder().commands(effects, self.engine.tables[self._task])
-            else:
+            if isinstance(effects, EventEffects):
                 self.outputs += self._encoder().events(effects, decoded.originals).outputs
+            else:
+                self._tell([effects])
 
     def _encoder(self) -> Encoder:
         queries = self.engine.queries_of(self._task)
