@@ -216,7 +216,12 @@ class GroupReader:
             (found,) = self._consumer.committed([source], timeout=self._cluster.patience_s)
             if found.error is not None:
                 raise KafkaException(found.error)
-        return None if found.offset == OFFSET_INVALID else Mark(found.offset, found.metadata or "")
+        if found.offset == OFFSET_INVALID:
+            return None
+        try:
+            return Mark(found.offset, found.metadata or "")
+        except UnicodeDecodeError:  # of a note without its end, which is none of ours
+            return Mark(found.offset, "")
 
     def start(self, partition: TopicPartition, offset: int) -> None:
         self._share.check(partition)

@@ -26,8 +26,13 @@ LOOKS_THE_SAME = "; a wrong password, certificate or security protocol looks the
 _PACKAGES = {KAFKA_PYTHON: "kafka", CONFLUENT_KAFKA: "confluent_kafka"}
 
 
+#: What ends a note in the cluster. confluent-kafka writes it by itself, and where it is missing reads on into
+#: whatever lies behind the note in memory.
+MARK_END = "\0"
+
+
 class Mark(NamedTuple):
-    """An offset that a group commits, and what it notes beside it."""
+    """An offset that a group commits, and what it notes beside it (in the cluster before ``MARK_END``)."""
 
     offset: int
     metadata: str

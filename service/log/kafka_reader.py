@@ -23,7 +23,7 @@ from kafka import TopicPartition as ClusterPartition
 from kafka.structs import ConsumerGroupMetadata
 
 from service.log.kafka_client import Cluster, translated
-from service.log.kafka_library import Mark
+from service.log.kafka_library import MARK_END, Mark
 from service.log.kafka_share import Share
 from service.log.port import Assignment, Chunk, Record, TopicPartition
 
@@ -136,7 +136,7 @@ class GroupReader:
         source, timeout_ms = self._cluster.partition(partition), self._cluster.patience_s * 1000
         with translated():
             found = self._consumer.committed(source, metadata=True, timeout_ms=timeout_ms)
-        return None if found is None else Mark(found.offset, found.metadata)
+        return None if found is None else Mark(found.offset, found.metadata.removesuffix(MARK_END))
 
     def start(self, partition: TopicPartition, offset: int) -> None:
         self._share.check(partition)

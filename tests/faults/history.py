@@ -18,6 +18,7 @@ from kafka import KafkaAdminClient, KafkaConsumer
 from kafka import TopicPartition as ClusterPartition
 from kafka.admin import OffsetSpec
 
+from service.log.kafka_library import MARK_END
 from service.log.port import Position, Record, TopicPartition
 
 _OFFSETS = "__consumer_offsets"
@@ -59,7 +60,7 @@ class Broker:
         found = admin.list_group_offsets(group)
         offsets = found.get(group, found)
         return {
-            partition.partition: Position(at.offset, int(at.metadata))
+            partition.partition: Position(at.offset, _noted(at.metadata))
             for partition, at in offsets.items()
             if partition.topic == self._prefix + topic and at.offset >= 0
         }
@@ -118,10 +119,16 @@ def _key(raw: bytes) -> tuple[str, str, int] | None:
     return group, topic, partition
 
 
+def _noted(metadata: str) -> int:
+    """The command offset beside an event offset."""
+    assert metadata.endswith(MARK_END)
+    return int(metadata.removesuffix(MARK_END))
+
+
 def _position(raw: bytes) -> Position:
     version, offset = struct.unpack_from(">hq", raw)
     if version == 3:
-        return Position(offset, int(_text(raw, 14)[0]))
+        return Position(offset, _noted(_text(raw, 14)[0]))
     assert version == 4, f"the broker writes committed offsets in version {version}"
     length = raw[14] - 1  # a "compact" text: one more than its length, here always in one byte
-    return Position(offset, int(raw[15 : 15 + length]))
+    return Position(offset, _noted(raw[15 : 15 + length].decode()))

@@ -20,7 +20,7 @@ from kafka.structs import OffsetAndMetadata
 
 from deploy.kafka.broker import Broker, free_ports, start
 from service.log.kafka import KafkaLog
-from service.log.kafka_library import CONFLUENT_KAFKA, KAFKA_PYTHON
+from service.log.kafka_library import CONFLUENT_KAFKA, KAFKA_PYTHON, MARK_END
 from service.log.port import (
     Commit,
     LogFenced,
@@ -155,7 +155,7 @@ def test_position_and_state_wait_for_a_transaction_that_is_being_committed(
     stranger.begin_transaction()
     stranger.send(site.prefix + "state", b"new", f"{TOPIC}/0/".encode() + b"s", partition=0)
     place = ClusterPartition(site.prefix + TOPIC, 0)
-    stranger.send_offsets_to_transaction({place: OffsetAndMetadata(7, "3", -1)}, site.group)
+    stranger.send_offsets_to_transaction({place: OffsetAndMetadata(7, "3" + MARK_END, -1)}, site.group)
     gain(log, site.partitions)
     with ThreadPoolExecutor() as pool:
         found = pool.submit(lambda: (log.position(ZERO), list(log.restore(ZERO))))
@@ -279,6 +279,23 @@ def test_leaving_is_noticed_at_once(make: Callable[[str], KafkaLog], site: Kafka
         described = admin.describe_groups([site.group])
     assert len(described[site.group]["members"]) == 1
     gain(second, 2)
+
+
+def test_a_group_goes_on_over_the_other_library(broker: Broker, client: str) -> None:
+    site = KafkaSite(broker.address, client=client)
+    with closing(site.log()) as log:
+        begin(log, TOPIC, partitions=2)
+        log.append_events(TOPIC, [Message(b"k", b"%d" % number, 0) for number in range(4)])
+        log.append_commands([Message(b"q", b"command")])
+        events(log, 4)
+        log.commit(step(3))
+    (site.client,) = {KAFKA_PYTHON, CONFLUENT_KAFKA} - {client}
+    with closing(site.log()) as log:
+        begin(log, TOPIC, partitions=2)
+        assert log.position(ZERO) == Position(3, 3)
+        assert list(log.restore(ZERO)) == [StateRecord(b"s", b"v")]
+        assert [record.value for record in log.commands(0, log.end_of_commands())] == [b"command"]
+        assert values(events(log, 1)) == [b"3"]
 
 
 # ---- what the cluster is like
