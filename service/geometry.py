@@ -272,12 +272,16 @@ def metres(x: float, y: float, at_x: float, at_y: float) -> float:
 
 
 def inside_exactly(edges: Sequence[tuple[Position, Position]], x: float, y: float) -> bool:
-    """Whether a point is on an edge or has an odd number of edges to its right. O(edges)."""
+    """Whether a point is on an edge or has an odd number of edges to its right. O(edges); rational arithmetic
+    is for those in whose frame the point is."""
     odd = False
     for (ax, ay), (bx, by) in edges:
         if (ax, ay) == (x, y) or (ay == by == y and min(ax, bx) <= x <= max(ax, bx)):
             return True
-        if (ay > y) == (by > y):
+        if (ay > y) == (by > y) or x > max(ax, bx):
+            continue
+        if x < min(ax, bx):
+            odd = not odd
             continue
         left = (Fraction(bx) - Fraction(ax)) * (Fraction(y) - Fraction(ay))
         right = (Fraction(by) - Fraction(ay)) * (Fraction(x) - Fraction(ax))

@@ -34,7 +34,8 @@ def number_of(given: Value) -> float:
     """The bound as a finite float64, never -0.0. Raises Refusal: not_a_number, not_finite, inexact."""
     value, place = given
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise place.refusal(Reason.NOT_A_NUMBER, f"{shown(value)} is not a number; write one, without quotes")
+        given_as = f'the text "{shown(value)}"' if isinstance(value, str) else shown(value)
+        raise place.refusal(Reason.NOT_A_NUMBER, f"{given_as} is not a number; write one, without quotes")
     if isinstance(value, float):
         if not math.isfinite(value):
             raise place.refusal(

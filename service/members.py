@@ -14,13 +14,17 @@ Not for: judging the bodies (``language``) or what changes (``engine.collections
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from service.engine.collections import Member
 from service.expression import Op
@@ -31,11 +35,12 @@ from service.shapes import CIRCLE, POLYGON
 
 GEOJSON, CSV, PARQUET = "geojson", "csv", "parquet"
 
-#: Columns of a table that are fields of the query, and whether their cells are lists of words.
-_FIELDS: Mapping[str, bool] = {
-    **dict.fromkeys(("where", "keep", "initial", "for", "cooldown", "expires_at"), False),
-    **dict.fromkeys(("on", "select"), True),
-}
+#: Columns of a table that are fields of the query.
+_FIELDS = frozenset(
+    {"where", "keep", "initial", "for", "cooldown", "expires_at", "on", "select", "aggregates"}
+)
+_WORDS = ("on", "select")
+_TIMES = ("for", "cooldown", "expires_at")
 _FLAGS = ("once", "enabled")
 _TRUTHS = {"true": True, "false": False, True: True, False: False}
 
@@ -68,6 +73,7 @@ class _Features(msgspec.Struct):
 
 
 def _geojson(raw: bytes, reading: Reading) -> Iterator[Member]:
+    raw = raw.removeprefix(codecs.BOM_UTF8)
     try:
         collection = msgspec.json.decode(raw, type=_Features)
     except msgspec.DecodeError as wrong:  # not JSON, or of another shape
@@ -75,6 +81,7 @@ def _geojson(raw: bytes, reading: Reading) -> Iterator[Member]:
         raise Refusal(Reason.SYNTAX, "", detail) from None
     except UnicodeDecodeError:
         raise Refusal(Reason.SYNTAX, "", "is not UTF-8; send JSON in UTF-8") from None
+    load_json(_without(collection.features, raw))  # a key twice, of which one would be taken silently
     if collection.type != "FeatureCollection":
         detail = f'must be "FeatureCollection", not {shown(collection.type)}'
         raise Refusal(Reason.BAD_VALUE, "type", detail)
@@ -82,6 +89,19 @@ def _geojson(raw: bytes, reading: Reading) -> Iterator[Member]:
         _read(f"features[{i}]", bytes(text), lambda text: _feature(load_json(text), reading), reading)
         for i, text in enumerate(collection.features)
     )
+
+
+def _without(features: Sequence[msgspec.Raw], raw: bytes) -> bytes:
+    """A file but for its features, which are views of it."""
+    if not features:
+        return raw
+    begin = _address(features[0]) - _address(raw)
+    end = _address(features[-1]) - _address(raw) + len(memoryview(features[-1]))
+    return raw[:begin] + raw[end:]
+
+
+def _address(view: bytes | msgspec.Raw) -> int:
+    return np.frombuffer(view, np.uint8).ctypes.data
 
 
 Made = tuple[str | None, dict[str, Any] | Refusal]
@@ -107,10 +127,10 @@ def _feature(feature: Any, reading: Reading) -> Made:
     id = _id(given, "id" if reading.id is None else f"properties.{reading.id}")
     tags = {name: str(properties[name]) for name in reading.tags if properties.get(name) not in (None, "")}
     try:
-        region = _region(feature.get("geometry"), feature.get("bbox"), properties, reading)
+        disjuncts = _disjuncts(feature.get("geometry"), feature.get("bbox"), properties, reading)
     except Refusal as refusal:
         return id, refusal
-    return id, {**reading.defaults, "where": {"any": [region]}, "tags": tags}
+    return id, {**reading.defaults, "where": {"any": disjuncts}, "tags": tags}
 
 
 def _id(given: Any, place: str) -> str:
@@ -121,16 +141,23 @@ def _id(given: Any, place: str) -> str:
     return str(given)
 
 
-def _region(geometry: Any, bbox: Any, properties: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
+def _disjuncts(
+    geometry: Any, bbox: Any, properties: Mapping[str, Any], reading: Reading
+) -> list[dict[str, Any]]:
     over = {"lon": reading.lon, "lat": reading.lat}
     if geometry is None and bbox is not None:
         if not isinstance(bbox, list) or len(bbox) != 4:
             raise Refusal(Reason.BAD_VALUE, "bbox", "must be west, south, east, north")
         west, south, east, north = bbox
-        return {reading.lon: {"gte": west, "lte": east}, reading.lat: {"gte": south, "lte": north}}
+        numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (west, east))
+        across = [(west, 180), (-180, east)] if numbers and 180 >= west > east >= -180 else [(west, east)]
+        return [
+            {reading.lon: {"gte": lo, "lte": hi}, reading.lat: {"gte": south, "lte": north}}
+            for lo, hi in across
+        ]
     kind = geometry.get("type") if isinstance(geometry, dict) else None
     if kind in ("Polygon", "MultiPolygon"):
-        return {IN: {POLYGON: geometry, **over}}
+        return [{IN: {POLYGON: geometry, **over}}]
     at = geometry.get("coordinates") if kind == "Point" else None
     if not isinstance(at, list) or len(at) < 2:
         detail = "must be a Polygon, a MultiPolygon or a Point of two numbers, or null beside a bbox"
@@ -139,7 +166,7 @@ def _region(geometry: Any, bbox: Any, properties: Mapping[str, Any], reading: Re
     if radius_m is None:
         place = f"properties.{reading.radius}"
         raise Refusal(Reason.MISSING_FIELD, place, "must be given: a point is the centre of a circle")
-    return {IN: {CIRCLE: {"lon": at[0], "lat": at[1], "radius_m": radius_m}, **over}}
+    return [{IN: {CIRCLE: {"lon": at[0], "lat": at[1], "radius_m": radius_m}, **over}}]
 
 
 def _csv(raw: bytes, reading: Reading) -> Iterator[Member]:
@@ -185,7 +212,7 @@ def _parquet(raw: bytes, reading: Reading) -> Iterator[Member]:
                 for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                     number += 1
                     yield _read(f"row {number}", cells, table.body, reading)
-        except pyarrow.ArrowException as error:
+        except (pyarrow.ArrowException, ValueError) as error:  # such as a part of a microsecond
             yield Member(f"row {number + 1}", None, Refusal(Reason.SYNTAX, "", str(error)))
 
     return rows()
@@ -200,6 +227,7 @@ class _Table:
 
     def __init__(self, columns: Sequence[str], reading: Reading) -> None:
         self._reading = reading
+        self._columns = columns
         self._id = reading.id or "id"
         if self._id not in columns:
             raise Refusal(Reason.MISSING_FIELD, self._id, f"there is no column {self._id!r}")
@@ -220,8 +248,7 @@ class _Table:
         if column in _FLAGS:
             return lambda value, body, region: body.update({column: _TRUTHS.get(value, value)})
         if column in _FIELDS:
-            words = _FIELDS[column]
-            return lambda value, body, region: body.update({column: str(value).split() if words else value})
+            return lambda value, body, region: body.update({column: field_value(column, value)})
         if not dot:
             name, op = column, "eq"
         if name in attributes and op in frozenset(Op):
@@ -244,12 +271,12 @@ class _Table:
         region: dict[str, Any] = {}
         try:
             if self._circle and any(cells[i] not in (None, "") for i in self._circle):
-                lon, lat, radius_m = (_number(cells[i]) for i in self._circle)
+                lon, lat, radius_m = (_number(_plain(cells[i], self._columns[i])) for i in self._circle)
                 circle = {"lon": lon, "lat": lat, "radius_m": radius_m}
                 region[IN] = {CIRCLE: circle, "lon": reading.lon, "lat": reading.lat}
             for i, put in self._cells:
                 if cells[i] is not None and cells[i] != "":
-                    put(cells[i], body, region)
+                    put(_plain(cells[i], self._columns[i]), body, region)
             if region and "where" in body:
                 raise Refusal(Reason.BAD_VALUE, "where", "has a condition and bounds besides; give one")
         except Refusal as refusal:
@@ -257,6 +284,41 @@ class _Table:
         if region:
             body["where"] = {"any": [region]}
         return id, body
+
+
+def field_value(name: str, given: Any) -> Any:
+    """What a cell or a parameter says of a field of a query, as its body has it. Raises Refusal: syntax."""
+    if name in _WORDS and isinstance(given, str):
+        return given.split()
+    if name in _TIMES and isinstance(given, str) and _WHOLE.fullmatch(given):
+        return int(given)
+    if name in _TIMES and isinstance(given, float) and given.is_integer():
+        return int(given)
+    if name == "aggregates" and isinstance(given, str):
+        try:
+            return load_json(given.encode())
+        except Refusal as refusal:
+            raise Refusal(refusal.reason, name, refusal.detail) from None
+    return given
+
+
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+
+
+def _plain(cell: Any, column: str) -> Any:
+    """A value of a typed column as JSON has it."""
+    if cell is None or isinstance(cell, bool | int | float | str):
+        return cell
+    if isinstance(cell, list):
+        return [_plain(one, column) for one in cell]
+    if isinstance(cell, dict):
+        return {name: _plain(one, column) for name, one in cell.items()}
+    if isinstance(cell, datetime):
+        return cell.isoformat()
+    detail = (
+        f"is a column of the type {type(cell).__name__}, which means nothing here; make it numbers or texts"
+    )
+    raise Refusal(Reason.BAD_VALUE, shown(column), detail)
 
 
 def _number(cell: Any) -> Any:

@@ -139,7 +139,11 @@ def _ring(given: Any, number: int, place: Place) -> list[tuple[float, float]]:
         if not isinstance(position, list | tuple) or len(position) < 2:
             detail = f"position {i} of ring {number} must be a list of longitude and latitude"
             raise place.refusal(Reason.BAD_VALUE, detail)
-        lon, lat = (number_of(Value(one, place)) for one in position[:2])
+        try:
+            lon, lat = (number_of(Value(one, place)) for one in position[:2])
+        except Refusal as refusal:
+            detail = f"position {i} of ring {number}: {refusal.detail}"
+            raise Refusal(refusal.reason, refusal.field, detail) from None
         ring.append((lon, lat))
     if len(ring) < 4 or ring[0] != ring[-1]:
         detail = f"ring {number} must have at least 4 positions, the last like the first"

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, Protocol
 
 from service import wire
 from service.decode import Decoder
+from service.engine.catalog import Catalog
 from service.engine.commands import Command, Outcome, Prepared, Registered
 from service.engine.effects import CommandEffects, Effects, EventEffects, Paid, Task, with_refused
 from service.engine.engine import Engine, Held
@@ -52,7 +53,7 @@ from service.log.port import (
     TopicPartition,
 )
 from service.metrics import Metrics
-from service.model import Query, Refusal, Source
+from service.model import Query, Reason, Refusal, Source
 from service.rebuilds import Rebuilds
 from service.wire import Encoder, Written
 
@@ -190,6 +191,7 @@ class Worker:
         self._tell_moved()
         self._log.open()
         self._replay(self.engine, self._log.end_of_commands())
+        self.engine.follow_moves()
         self._next_command = self.engine.catalog.offset
         self._log.seek_commands(self._next_command)
         self._subscribe()
@@ -520,7 +522,7 @@ class Worker:
         opened = {
             offset: self._open_commands[offset] for offset, _ in entries if offset in self._open_commands
         }
-        judged = {offset: one.prepared.subject for offset, one in opened.items()}
+        judged = {offset: one.prepared for offset, one in opened.items()}
         for effects in self.engine.command(entries, self._clock(), judged):
             self._take_caused(effects, step)
         step.moved |= self.engine.tables.keys()
@@ -528,7 +530,8 @@ class Worker:
         self._count_queries()
         active_from = self._active_from()
         for offset, (request, place, prepared) in opened.items():
-            request.results[place] = _outcome(prepared, offset, active_from)
+            outdated = _outdated(prepared, self.engine.catalog)
+            request.results[place] = outdated or _outcome(prepared, offset, active_from)
             del self._open_commands[offset]
             request.open -= 1
             if not request.open:
@@ -671,6 +674,15 @@ class Worker:
         partitions = [TopicPartition(*task) for task in self.positions]
         for partition, end in self._log.end_offsets(partitions).items():
             self._metrics.lag(partition.topic, partition.partition, end - self.positions[Task(*partition)])
+
+
+def _outdated(prepared: Prepared, catalog: Catalog) -> Refusal | None:
+    """What to say where another worker has changed the source since a query was judged, and it is quarantined
+    in consequence."""
+    subject = prepared.subject
+    if not isinstance(subject, Query) or prepared.done == "deleted" or subject.id not in catalog.quarantined:
+        return None
+    return Refusal(Reason.CHANGED, "source", f"source {subject.source!r} has changed meanwhile; repeat")
 
 
 def _outcome(

@@ -109,11 +109,21 @@ class HoldingPart(IndexPart):
     of_query: int = Field(description="how many of the boxes are those of the query")
 
 
+class KeepVerdicts(Shape):
+    """The same of the region of `keep`, which a member must leave to leave the query."""
+
+    canonical: str
+    holds: bool
+    margin: BorderView | None
+    disjuncts: list[DisjunctView]
+
+
 class Explained(Verdicts):
     query: str | None = Field(description="null of a query that was given whole")
     source: str
     canonical: str
     enabled: bool
+    keep: KeepVerdicts | None = Field(description="null without `keep`: a member leaves where `where` ends")
     stream: StandView | None = Field(description="null where an event was given")
     index: list[HoldingPart] = Field(
         description="the parts of the source's index that the query lies in, and why these structures were"

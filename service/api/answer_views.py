@@ -18,8 +18,11 @@ from service.shapes import shape_json, shape_text
 def explanation_view(
     region: Region, values: Mapping[str, float | str], explanation: Explanation
 ) -> dict[str, Any]:
+    return {"values": dict(values), **verdict_view(region, explanation)}
+
+
+def verdict_view(region: Region, explanation: Explanation) -> dict[str, Any]:
     return {
-        "values": dict(values),
         "holds": explanation.holds,
         "margin": _border_view(explanation.nearest),
         "disjuncts": [

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.bodies import json_answer, read_bulk
 from service.api.context import LiveService, Service
-from service.api.problems import ProblemError, documented, status_of
+from service.api.problems import ProblemError, Unready, documented, status_of
 from service.api.queries import ETAG_HEADER, IfMatch, version_in
 from service.api.shapes import ChangedCollection, CollectionList, CollectionView, answer
 from service.api.views import positions_view, refusal_view
@@ -26,7 +26,7 @@ from service.engine.collections import Failure, Plan, Snapshot, planned, removed
 from service.engine.commands import Outcome
 from service.engine.engine import Engine
 from service.language import Limits
-from service.members import CSV, GEOJSON, PARQUET, Reading, members
+from service.members import CSV, GEOJSON, PARQUET, Reading, field_value, members
 from service.model import Reason, Refusal
 
 router = APIRouter(prefix="/v1/collections", tags=["collections"])
@@ -38,7 +38,7 @@ KINDS = {
     "application/vnd.apache.parquet": PARQUET,
 }
 
-#: How often a plan is made anew because others change the collection meanwhile.
+#: How often a plan is made anew because others change a member or the source meanwhile.
 _ATTEMPTS = 5
 
 _VIEW = {
@@ -55,6 +55,7 @@ _CHANGED = {
     "replaced": 0,
     "unchanged": 1,
     "deleted": 0,
+    "expired": 0,
     "active_from": {"command": 16, "positions": [{"topic": "events.ais", "partition": 0, "offset": 4711}]},
 }
 _FEATURES = {
@@ -114,28 +115,17 @@ class Options(BaseModel):
     once: bool | None = Field(None, description="as in a query")
     select: list[str] | None = Field(None, description="as in a query; may be repeated")
     enabled: bool | None = Field(None, description="as in a query")
+    aggregates: str | None = Field(None, description="as in a query, JSON")
     expires_at: str | None = Field(None, description="as in a query")
 
     def defaults(self) -> dict[str, Any]:
-        """The fields of queries that were given."""
+        """The fields of queries that were given. Raises Refusal: syntax."""
         given = self.model_dump(by_alias=True, exclude_none=True)
         return {
-            name: given[name]
+            name: field_value(name, given[name])
             for name in given
             if name not in ("source", "lon", "lat", "id", "radius", "tags")
         }
-
-
-def _snapshot(name: str, engine: Engine) -> Snapshot:
-    catalog = engine.catalog
-    collections = catalog.collections
-    return Snapshot(
-        collections.living.get(name),
-        collections.versions.get(name),
-        dict(catalog.sources),
-        {id: catalog.queries.get(id) for id in collections.members.get(name, ())},
-        dict(catalog.queries),
-    )
 
 
 @router.put(
@@ -202,7 +192,7 @@ async def put_collection(
     view = await service.ask(lambda engine: _view(name, engine))
     if view is None:
         raise unknown_collection(name)
-    done = {part: made.done[part] for part in ("created", "replaced", "unchanged", "deleted")}
+    done = {part: made.done[part] for part in ("created", "replaced", "unchanged", "deleted", "expired")}
     created = any(one.done == "created" for one in outcomes[-1:])
     body = {**view, **done, "active_from": _active_from(outcomes)}
     return json_answer(body, 201 if created else 200, {"ETag": f'"{view["etag"]}"'})
@@ -211,20 +201,21 @@ async def put_collection(
 async def _change(
     service: Service, name: str, version: str | None, plan: Any
 ) -> tuple[Plan, Sequence[Outcome]]:
-    """Makes a plan from a snapshot and carries it out, several times where it is outdated by then. Returns it
-    and what became of its commands. Raises the Refusal of either."""
-    for attempt in range(_ATTEMPTS):
-        snapshot = await service.ask(lambda engine: _snapshot(name, engine))
-        _check_version(name, version, snapshot)
-        made: Plan = await asyncio.to_thread(plan, snapshot)
-        answers = await service.commands(made.commands, atomic=True) if made.commands else []
-        refusals = [one for one in answers if isinstance(one, Refusal)]
-        if not refusals:
-            return made, [one for one in answers if isinstance(one, Outcome)]
-        outdated = any(one.reason is Reason.CHANGED for one in refusals)
-        if not outdated or attempt == _ATTEMPTS - 1:
-            break
-    raise refusals[0]
+    """Makes a plan from a snapshot and carries it out, several times where it is outdated by then. Changes of
+    one collection come one after another. Returns the plan and what became of its commands. Raises the
+    Refusal of either, and Unready where others were faster each time."""
+    async with service.changing.of(name):
+        for _ in range(_ATTEMPTS):
+            snapshot = await service.ask(lambda engine: engine.catalog.snapshot(name))
+            _check_version(name, version, snapshot)
+            made: Plan = await asyncio.to_thread(plan, snapshot)
+            answers = await service.commands(made.commands, atomic=True) if made.commands else []
+            refusals = [one for one in answers if isinstance(one, Refusal)]
+            if not refusals:
+                return made, [one for one in answers if isinstance(one, Outcome)]
+            if not any(one.reason is Reason.CHANGED for one in refusals):
+                raise refusals[0]
+    raise Unready(f"others keep changing collection {name!r}, its members or its source; try again")
 
 
 def _check_version(name: str, version: str | None, snapshot: Snapshot) -> None:

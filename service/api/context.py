@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeVar
+from weakref import WeakValueDictionary
 
 from fastapi import Depends, FastAPI, Request
 
@@ -25,13 +26,26 @@ T = TypeVar("T")
 MAX_ACTOR = 200
 
 
+class Locks:
+    """A lock for each name that somebody holds or waits for."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def of(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
+
 @dataclass(frozen=True, slots=True)
 class Service:
+    """``changing``: held by name of the collection while a request changes it."""
+
     runtime: Runtime
     settings: Settings
     metrics: Metrics
     principal: Principal = NOBODY
     actor: str | None = None
+    changing: Locks = field(default_factory=Locks)
 
     async def ask(self, question: Callable[[Engine], T]) -> T:
         """The answer to a question, which runs between two batches: it must be quick."""

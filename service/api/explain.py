@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,18 +12,20 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from service.api.answer_shapes import DISJUNCT_EXAMPLE, MARGIN_EXAMPLE, Explained
-from service.api.answer_views import event_view, explanation_view
+from service.api.answer_views import event_view, explanation_view, verdict_view
 from service.api.bodies import json_answer, read_message
 from service.api.context import LiveService
 from service.api.lookup import living_stream, registered_query
 from service.api.problems import documented
 from service.api.shapes import EVENT_EXAMPLE, QUERY_SCHEMA, answer, json_body
 from service.api.views import part_view
-from service.engine.categories import overlays
+from service.engine.categories import Dictionary, overlays
 from service.engine.engine import Engine, StreamPlace
 from service.engine.inquiry import Case, Event, Stand, case_of, stand_of
+from service.engine.queryset import QuerySet
 from service.engine.rules import NEVER
 from service.index.default.level import PartView
+from service.index.protocol import Points
 from service.language import load_json, parse_query, print_region
 from service.model import Query, Reason, Refusal, Source
 from service.trial import read_event
@@ -60,6 +63,7 @@ _ANSWER = {
     "holds": False,
     "margin": MARGIN_EXAMPLE,
     "disjuncts": [DISJUNCT_EXAMPLE],
+    "keep": None,
     "stream": None,
     "index": [
         {
@@ -92,6 +96,7 @@ class _Found(NamedTuple):
     registered: bool
     source: Source
     case: Case
+    keep: Case | None
     place: StreamPlace | None
     stand: Stand | None
     ts: int | None
@@ -113,7 +118,8 @@ async def explain(request: Request, service: LiveService) -> Response:
     id or whole, and an event or a stream. An event is judged on its own, as by `POST /v1/match`: nothing is
     carried, nothing is stored. Of a stream the last values are judged, and the answer says whether it is a
     member, whether the query ignores it, and what became of its newest event. Of a registered query it also
-    says in which index structure its boxes lie, and why."""
+    says in which index structure its boxes lie, and why. `keep` is explained in the same way besides: a
+    member outside `where` stays one as long as that holds."""
     question = _read(await read_message(request, service.settings))
     most_bytes = service.settings.max_message_bytes
     found = await service.ask(lambda engine: _look(engine, question, most_bytes))
@@ -181,12 +187,22 @@ def _look(engine: Engine, question: _Question, max_bytes: int) -> _Found:
     dictionaries = overlays(queries.dictionaries)
     if question.stream_id is None:
         points = read_event(queries, dictionaries, question.event or b"", max_bytes=max_bytes)
-        case = case_of(queries, dictionaries, query.region, points)
-        return _Found(query, registered, source, case, None, None, None, parts)
+        case, keep = _cases(queries, dictionaries, query, points)
+        return _Found(query, registered, source, case, keep, None, None, None, parts)
     place = living_stream(engine, query.source, question.stream_id, field="stream_id")
-    case = case_of(queries, dictionaries, query.region, place.point)
+    case, keep = _cases(queries, dictionaries, query, place.point)
     stand = stand_of(engine, query, place, registered=registered)
-    return _Found(query, registered, source, case, place, stand, place.ts, parts)
+    return _Found(query, registered, source, case, keep, place, stand, place.ts, parts)
+
+
+def _cases(
+    queries: QuerySet, dictionaries: Mapping[str, Dictionary], query: Query, points: Points
+) -> tuple[Case, Case | None]:
+    """Of ``where``, and of ``keep`` if there is one."""
+    case = case_of(queries, dictionaries, query.region, points)
+    if query.keep_region is None:
+        return case, None
+    return case, case_of(queries, dictionaries, query.keep_region, points)
 
 
 def _query(engine: Engine, question: _Question) -> tuple[Query, bool]:
@@ -215,12 +231,21 @@ def _answer(found: _Found, question: _Question) -> dict[str, Any]:
         "canonical": print_region(query.region),
         "enabled": query.enabled,
         **explanation_view(query.region, values, explanation),
+        "keep": _keep_view(found),
         "stream": _stand_view(found, question),
         "index": [
             {**part_view(tuple(found.source.attributes), part), "of_query": boxes}
             for part, boxes in found.parts
         ],
     }
+
+
+def _keep_view(found: _Found) -> dict[str, Any] | None:
+    region = found.query.keep_region
+    if region is None or found.keep is None:
+        return None
+    (explanation,) = found.keep.explanations()
+    return {"canonical": print_region(region), **verdict_view(region, explanation)}
 
 
 def _stand_view(found: _Found, question: _Question) -> dict[str, Any] | None:

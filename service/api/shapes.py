@@ -186,6 +186,7 @@ class ChangedCollection(CollectionView):
     replaced: int
     unchanged: int
     deleted: int
+    expired: int = Field(description="of the file, left out since `expires_at` has passed")
     active_from: ActiveFrom | None = Field(description="null where nothing changed")
 
 

@@ -109,9 +109,11 @@ def run_put(args: argparse.Namespace) -> int:
         answer = _sent(client, args.name, file, media, params)
     if "created" not in answer:
         return _tell(answer)
+    expired = f", {answer['expired']} expired and left out" if answer["expired"] else ""
     print(
         f"{args.name}: {answer['members']} queries: {answer['created']} created,"
-        f" {answer['replaced']} replaced, {answer['unchanged']} unchanged, {answer['deleted']} deleted"
+        f" {answer['replaced']} replaced, {answer['unchanged']} unchanged,"
+        f" {answer['deleted']} deleted{expired}"
     )
     return 0
 

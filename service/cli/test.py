@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         _write(args.junit, junit(results))
     if any(result.error is not None for result in results):
         return USAGE
-    return FAILED if any(played.failures for result in results for played in result.played) else 0
+    return 0 if all(played.passed for result in results for played in result.played) else FAILED
 
 
 def _write(file: Path, report: bytes) -> None:

@@ -2,25 +2,28 @@
 
 Two steps, never mixed. ``Draft`` judges requests against the catalog and turns each into an *entry* for the
 command log, or refuses it; a draft sees its own earlier entries, so a batch is judged in order. ``apply``
-takes entries as they come from the log, whoever wrote them, and says what changed. An entry that no longer
-validates is quarantined: listed with its reason, in no index, never in the way of the others.
+takes entries as they come from the log, whoever wrote them, and says what changed. A query that does not
+validate against the source as the log has it by then is quarantined: listed with its reason, in no index,
+never in the way of the others. So is one whose source drops or retypes what it uses: a draft refuses that,
+but not where the query came in between. What applies depends on the log alone, never on who judged what.
 
 Pure. Borders that a change causes are the engine's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
-from service.engine.collections import Collections
+from service.engine.collections import TAG, Collections, Snapshot, home
 from service.engine.commands import (
     ChangeCollection,
     ChangeMember,
     Command,
     DeleteQuery,
+    Done,
     Entry,
     ExpireQuery,
     PatchQuery,
@@ -51,9 +54,12 @@ class QueryChange(NamedTuple):
 
 
 class SourceChange(NamedTuple):
+    """``broken``: the queries that used what is not there any more, to be moved out of the way before."""
+
     command: int
     before: Source | None
     after: Source
+    broken: tuple[QueryChange, ...] = ()
 
 
 class Quarantined(NamedTuple):
@@ -91,13 +97,25 @@ class Catalog:
             heappush(self._expiries, (expires_at, id))
         return [ExpireQuery(id, expires_at) for id, expires_at in due.items()]
 
+    def snapshot(self, name: str) -> Snapshot:
+        """What a plan for a collection of this name is made from. O(queries)."""
+        collections = self.collections
+        return Snapshot(
+            collections.living.get(name),
+            collections.versions.get(name),
+            dict(self.sources),
+            {id: self.queries.get(id) for id in collections.members.get(name, ())},
+            dict(self.queries),
+        )
+
     def apply(
-        self, offset: int, body: Any, judged: Query | Source | None = None
+        self, offset: int, body: Any, judged: Prepared | None = None
     ) -> QueryChange | SourceChange | None:
         """Takes one entry of the command log. None where it changes nothing (a second delete, quarantine, an
         entry that this program has not written).
 
-        ``judged`` is what a draft made the entry from: of a query, it is taken as it is, not read again."""
+        ``judged`` is what a draft made of the entry: its query is taken as it is, not read again, while the
+        source is the one that it was judged with."""
         self.offset = offset + 1
         op = _op(body)
         if op == "source":
@@ -122,16 +140,30 @@ class Catalog:
             self.fingerprint ^= mark(self.source_versions[name])
         self.fingerprint ^= mark(offset)
         self.source_versions[name] = offset
-        return SourceChange(offset, before, after)
+        broken = () if before is None else tuple(self._break(offset, before, after))
+        return SourceChange(offset, before, after, broken)
 
-    def _apply_query(
-        self, offset: int, body: dict[str, Any], judged: Query | Source | None
-    ) -> QueryChange | None:
+    def _break(self, offset: int, before: Source, after: Source) -> Iterator[QueryChange]:
+        """Quarantines the queries that use what a source has no more. O(queries), if it has less at all."""
+        changed = _changed(before, after)
+        broken = [one.query for one in self.queries.values() if _uses(one.query, before.name, changed)]
+        for query in broken:
+            name = min(_uses(query, before.name, changed))
+            detail = f"source {before.name!r} has changed {name!r} since; put the query anew"
+            self._take_out(query.id)
+            refusal = Refusal(Reason.UNKNOWN_ATTRIBUTE, "source", detail)
+            self.quarantined[query.id] = Quarantined(query_body(query), refusal, offset)
+            self.fingerprint ^= mark(offset, quarantined=True)
+            self.collections.follow(offset, query.id, query.tags)
+            yield QueryChange(offset, query.id, query, None, "quarantined")
+
+    def _apply_query(self, offset: int, body: dict[str, Any], judged: Prepared | None) -> QueryChange | None:
         id = body["id"]
+        self.collections.left(offset, id, body.get(TAG))
         old = self._take_out(id)
         before = old.query if old else None
         try:
-            after = judged if isinstance(judged, Query) else self._read(id, body["query"])
+            after = self._as_judged(judged) or self._read(id, body["query"])
         except Refusal as refusal:
             self.quarantined[id] = Quarantined(body["query"], refusal, offset)
             self.fingerprint ^= mark(offset, quarantined=True)
@@ -143,6 +175,13 @@ class Catalog:
         if after.expires_at is not None:
             heappush(self._expiries, (after.expires_at, id))
         return QueryChange(offset, id, before, after, _reason(before, after))
+
+    def _as_judged(self, judged: Prepared | None) -> Query | None:
+        """The query of a draft, if the source is still what it was judged with."""
+        query = judged.subject if judged is not None else None
+        if judged is None or not isinstance(query, Query):
+            return None
+        return query if judged.against == self.sources.get(query.source) else None
 
     def _take_out(self, id: str) -> Registered | None:
         """Nothing is in force under this id any more. Returns what was registered."""
@@ -157,6 +196,7 @@ class Catalog:
         return parse_query(body, self.sources, id=id, now_ms=None, limits=self.limits)
 
     def _apply_delete(self, offset: int, body: dict[str, Any]) -> QueryChange | None:
+        self.collections.left(offset, body["id"], body.get(TAG))
         old = self.queries.get(body["id"])
         if "expires_at" in body and (old is None or old.query.expires_at != body["expires_at"]):
             return None  # another worker was faster, and it may be another query by now
@@ -194,6 +234,22 @@ def _reason(before: Query | None, after: Query) -> str:
     if before.enabled != after.enabled:
         return "enabled" if after.enabled else "disabled"
     return "updated"
+
+
+def _changed(before: Source, after: Source) -> set[str]:
+    """The attributes that are not what they were."""
+    return {name for name, kind in before.attributes.items() if after.attributes.get(name) != kind}
+
+
+def _uses(query: Query, source: str, names: set[str]) -> set[str]:
+    """Those attributes of a source that a query uses."""
+    if not names or query.source != source:
+        return set()
+    counted = query.aggregates.of if query.aggregates else ()
+    used = {*query.select, *counted} | query.region.attributes
+    if query.keep_region is not None:
+        used |= query.keep_region.attributes
+    return names & used
 
 
 def _in_order(before: Source | None, after: Source) -> Source:
@@ -255,7 +311,7 @@ class Draft:
             raise Refusal(
                 Reason.IN_USE, "topic", f"the topic of a source stays {before.topic!r}; use another source"
             )
-        changed = {name for name, kind in before.attributes.items() if after.attributes.get(name) != kind}
+        changed = _changed(before, after)
         if not changed:
             return
         for registered in self._catalog.queries.values():
@@ -265,13 +321,9 @@ class Draft:
 
     @staticmethod
     def _refuse_use(query: Query | None, source: str, changed: set[str]) -> None:
-        if query is None or query.source != source:
+        if query is None:
             return
-        counted = query.aggregates.of if query.aggregates else ()
-        named = {*query.select, *counted} | query.region.attributes
-        if query.keep_region is not None:
-            named |= query.keep_region.attributes
-        for name in sorted(changed & named):
+        for name in sorted(_uses(query, source, changed)):
             raise Refusal(
                 Reason.IN_USE,
                 f"attributes.{name}",
@@ -320,13 +372,20 @@ class Draft:
             )
         if before is None:
             self._make_room(query.id)
+        left = {} if home(query.id, query.tags) else self._membership(query.id)
         self._queries[query.id] = query
         if before is not None and query_body(before) == query_body(query):
             return Prepared("unchanged", query, None)
-        entry = Entry(
-            f"query:{query.id}", {"v": 1, "op": "query", "id": query.id, "query": query_body(query)}
-        )
-        return Prepared("created" if before is None else "replaced", query, entry)
+        body = {"v": 1, "op": "query", "id": query.id, "query": query_body(query)}
+        entry = Entry(f"query:{query.id}", {**body, **left})
+        done: Done = "created" if before is None else "replaced"
+        return Prepared(done, query, entry, self._sources[query.source])
+
+    def _membership(self, id: str) -> dict[str, str]:
+        """For an entry that takes a query out of a collection: which one; nothing if it is in none."""
+        drafted = self._queries.get(id)
+        name = home(id, drafted.tags) if drafted else self._catalog.collections.home_of(id)
+        return {} if name is None else {TAG: name}
 
     def _make_room(self, id: str) -> None:
         """A query is to come under an id that has none."""
@@ -363,18 +422,20 @@ class Draft:
         if before is None and not self._quarantined(command.id):
             raise _unknown(command.id)
         self._check_version(command.id, command.if_match)
+        left = self._membership(command.id)
         self._queries[command.id] = None
         self._growth -= before is not None
-        body = {"v": 1, "op": "delete", "id": command.id, "reason": "deleted"}
+        body = {"v": 1, "op": "delete", "id": command.id, "reason": "deleted", **left}
         return Prepared("deleted", before, Entry(f"query:{command.id}", body))
 
     def _expire_query(self, command: ExpireQuery) -> Prepared:
         before = self._current(command.id)
         if before is None or before.expires_at != command.expires_at:
             raise _unknown(command.id)
+        left = self._membership(command.id)
         self._queries[command.id] = None
         self._growth -= 1
-        body = {"v": 1, "op": "delete", "id": command.id, "reason": "expired"}
+        body = {"v": 1, "op": "delete", "id": command.id, "reason": "expired", **left}
         body["expires_at"] = command.expires_at
         return Prepared("deleted", before, Entry(f"query:{command.id}", body))
 

@@ -10,7 +10,8 @@ A collection is replaced by its difference (``planned``): what is equal gets no 
 made from a snapshot, away from the thread that owns the engine; each of its commands says what it was made
 from and is refused where that has changed meanwhile, and then the plan is made anew.
 
-Version: the offset of the newest command that changed the collection or a member.
+Version: the offset of the newest command that changed the collection or a member. The entry that takes a
+member away says whose it was, so that the version does not go back when what was before is compacted away.
 
 Not for: reading files (``members``). Pure.
 """
@@ -62,9 +63,14 @@ class Collections:
         else:
             self.living[name] = Collection(body["source"], body["kind"], body.get("at"))
 
+    def left(self, offset: int, id: str, name: Any) -> None:
+        """A command took a query out of this collection, as its entry has it."""
+        if (was := home(id, {TAG: name})) is not None:
+            self.versions[was] = offset
+
     def follow(self, offset: int, id: str, tags: Any) -> None:
         """A query was put under this id; None: it is gone."""
-        name = _home(id, tags)
+        name = home(id, tags)
         others = self.members.get(id.partition(":")[0])
         if others is not None and id in others:
             self.versions[id.partition(":")[0]] = offset
@@ -74,9 +80,14 @@ class Collections:
             self.members.setdefault(name, set()).add(id)
             self.versions[name] = offset
 
+    def home_of(self, id: str) -> str | None:
+        """The collection that an id is a member of."""
+        name = id.partition(":")[0]
+        return name if id in self.members.get(name, ()) else None
 
-def _home(id: str, tags: Any) -> str | None:
-    """The collection that a query is in."""
+
+def home(id: str, tags: Any) -> str | None:
+    """The collection that a query of this id and these tags is in."""
     name = tags.get(TAG) if isinstance(tags, dict) else None
     return name if isinstance(name, str) and id.startswith(f"{name}:") and ":" not in name else None
 
@@ -110,7 +121,8 @@ class Failure(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What makes a collection what a file says. ``commands`` are one request, all or nothing; none if it is
-    so already. ``done`` counts created, replaced, unchanged and deleted members."""
+    so already. ``done`` counts created, replaced, unchanged and deleted members, and what was left out of the
+    file as ``expired``: its time has come, so it is no member any more."""
 
     commands: list[Command]
     done: Counter[str]
@@ -143,16 +155,19 @@ def planned(
         try:
             query = _query(name, source, member, seen, snapshot, now_ms, limits)
         except Refusal as refusal:
-            failures.append(Failure(member.place, member.id, refusal))
+            if refusal.reason is Reason.PAST:  # the last that a body is asked
+                done["expired"] += 1
+            else:
+                failures.append(Failure(member.place, member.id, refusal))
             continue
-        command = _put(query, snapshot.members.get(query.id))
+        command = _put(query, known, snapshot.members.get(query.id))
         done["unchanged" if command is None else command.prepared.done] += 1
         if command is not None:
             commands.append(command)
     if failures:
         return failures
     # The deletions come first, so that what goes makes room under the limit on queries.
-    commands[:0] = _deletions(snapshot, seen)
+    commands[:0] = _deletions(name, snapshot, seen)
     done["deleted"] = len(snapshot.members.keys() - seen)
     if commands or snapshot.collection is None or snapshot.collection.kind != kind:
         body = {"source": source, "kind": kind, "members": len(seen)}
@@ -166,7 +181,7 @@ def removed(name: str, snapshot: Snapshot) -> Plan:
         raise unknown_collection(name)
     known = snapshot.sources[snapshot.collection.source]
     commands: list[Command] = [
-        *_deletions(snapshot, set()),
+        *_deletions(name, snapshot, set()),
         _change(name, known, snapshot, {"deleted": True}),
     ]
     return Plan(commands, Counter(deleted=len(snapshot.members)))
@@ -215,21 +230,22 @@ def _query(
     return query
 
 
-def _put(query: Query, old: Registered | None) -> ChangeMember | None:
+def _put(query: Query, source: Source, old: Registered | None) -> ChangeMember | None:
     before = old.query if old else None
     body = query_body(query)
     if before is not None and query_body(before) == body:
         return None
     entry = Entry(f"query:{query.id}", {"v": 1, "op": "query", "id": query.id, "query": body})
-    return ChangeMember(query.id, before, Prepared("created" if before is None else "replaced", query, entry))
+    done: Done = "created" if before is None else "replaced"
+    return ChangeMember(query.id, before, Prepared(done, query, entry, source))
 
 
-def _deletions(snapshot: Snapshot, seen: set[str]) -> list[ChangeMember]:
+def _deletions(name: str, snapshot: Snapshot, seen: set[str]) -> list[ChangeMember]:
     gone = []
     for id in sorted(snapshot.members.keys() - seen):
         old = snapshot.members[id]
         before = old.query if old else None
-        body = {"v": 1, "op": "delete", "id": id, "reason": "deleted"}
+        body = {"v": 1, "op": "delete", "id": id, "reason": "deleted", TAG: name}
         gone.append(ChangeMember(id, before, Prepared("deleted", before, Entry(f"query:{id}", body))))
     return gone
 

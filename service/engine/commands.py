@@ -70,11 +70,13 @@ Done = Literal["created", "replaced", "unchanged", "deleted"]
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A request that was judged well: what will have been done to what. ``entry`` is None where nothing
-    changes; ``subject`` is None where a quarantined query is deleted, of a collection its source."""
+    changes; ``subject`` is None where a quarantined query is deleted, of a collection its source.
+    ``against``: the source that a query was judged with."""
 
     done: Done
     subject: Query | Source | None
     entry: Entry | None
+    against: Source | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from service.engine import aggregates, owed
 from service.engine.catalog import Catalog, Draft, QueryChange, SourceChange
 from service.engine.categories import Dictionary
 from service.engine.changes import apply_changes
+from service.engine.commands import Prepared
 from service.engine.delta import MEMBER
 from service.engine.due import apply_in_time, fire, next_due
 from service.engine.effects import Batch, CommandEffects, Effects, Paid, Task
@@ -42,9 +43,9 @@ from service.engine.trace import Trace
 from service.index.default.level import PartView
 from service.index.protocol import BoxIndex, Points, Rows
 from service.language import Limits
-from service.model import MISSING, Missing, Query, Source
+from service.model import MISSING, Missing, Query
 
-_NONE_JUDGED: Mapping[int, Query | Source | None] = {}
+_NONE_JUDGED: Mapping[int, Prepared] = {}
 
 
 class EngineLimits(NamedTuple):
@@ -249,13 +250,13 @@ class Engine:
         self,
         entries: Sequence[tuple[int, Any]],
         now_ms: int,
-        judged: Mapping[int, Query | Source | None] = _NONE_JUDGED,
+        judged: Mapping[int, Prepared] = _NONE_JUDGED,
     ) -> list[CommandEffects | Paid]:
         """Applies entries ``(offset, body)`` of the command log, in order, to every assigned task. What
         streams are to be told of them is owed from then on: ``pay`` has to follow.
 
-        Entries on different queries are taken together. ``judged`` may have what the entry at an offset was
-        made from, which saves reading it again. The effects must be written out before the next call.
+        Entries on different queries are taken together. ``judged`` may have what a draft made of the entry at
+        an offset, which saves reading it again. The effects must be written out before the next call.
         """
         for queries in self.sets.values():
             queries.recycle()
@@ -267,6 +268,7 @@ class Engine:
                 effects += self._apply_group(group, now_ms)
                 group = {}
             if isinstance(change, SourceChange):
+                effects += self._apply_group({one.id: one for one in change.broken}, now_ms)
                 effects += self._change_source(change)
             elif change is not None:
                 group[change.id] = change
@@ -309,6 +311,11 @@ class Engine:
             if before.stale_after != after.stale_after:
                 table.memory.retime(queries.rules)
         return paid
+
+    def follow_moves(self) -> None:
+        """Makes the indexes ready for streams that move: the first event need not wait for it."""
+        for queries in self.sets.values():
+            queries.follow_moves()
 
     # ---- answers
 

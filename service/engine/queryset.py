@@ -207,6 +207,11 @@ class QuerySet:
             "shaped_keeping": self.shaped_keeping.boxes,
         }
 
+    def follow_moves(self) -> None:
+        """Makes those indexes ready that are asked about moves; see ``DefaultIndex.follow_moves``."""
+        for index in (self.quiet, self.keeping, self.crossing):
+            index.follow_moves()
+
     def _move(self, moves: Sequence[tuple[int, _Places, _Places]]) -> None:
         """Takes slots from where they are in each index to where they shall be."""
         plain = self.matching, self.quiet, self.keeping, self.crossing

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from service.language import parse_duration
 from service.model import Refusal
+from service.rules.collections import PutCollection
 from service.rules.document import Node
 
 #: A time beyond this is refused (not every client's JSON can hold it) and does not move the clock.
@@ -53,7 +54,7 @@ class Restart(NamedTuple):
     """The service ends and starts again on its log."""
 
 
-Act = Send | RemoveStream | Body | MoveTime | Restart
+Act = Send | RemoveStream | Body | PutCollection | MoveTime | Restart
 
 
 class Paths(NamedTuple):
@@ -173,6 +174,8 @@ def title(name: str, act: Act | None) -> str:
             return f"{name} {stream_id}"
         case Body(_, id, _, node):
             return f"{name} {id if id is not None else node.reach('id').plain()}"
+        case PutCollection():
+            return f"{name} {act.name}"
         case MoveTime(ms, is_relative, _):
             return f"{name} {ms} ms" if is_relative else f"{name} {ms}"
         case _:

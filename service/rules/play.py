@@ -9,6 +9,7 @@ Not for: printing (``report``).
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from service.language import load_json
 from service.log.topics import OUTPUTS
 from service.model import Refusal
 from service.rules.acts import LARGEST_TS, Act, Body, MoveTime, RemoveStream, Restart, Send
+from service.rules.collections import PutCollection, put_collection
 from service.rules.comparison import Line, compare
 from service.rules.document import RuleFileError
 from service.rules.expectations import Expected
@@ -41,10 +43,27 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Crash:
+    """The service itself has failed: ``line`` of the step (of the scenario before the first), what was
+    raised, and where."""
+
+    line: int
+    what: str
+    trace: str
+
+
+@dataclass(frozen=True, slots=True)
 class Played:
+    """``failures`` until the end, or until the ``crash``."""
+
     scenario: Scenario
     failures: tuple[Failure, ...]
     seconds: float
+    crash: Crash | None = None
+
+    @property
+    def passed(self) -> bool:
+        return not self.failures and self.crash is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +98,25 @@ def play_file(path: Path, *, restarts: bool = False) -> FileResult:
 
 
 def play(scenario: Scenario, *, restarts: bool = False) -> Played:
-    """Plays one scenario. Raises RuleFileError where what it begins with is refused or time would go back."""
+    """Plays one scenario. Raises RuleFileError where what it begins with is refused or time would go back,
+    OSError as ``play_file``; whatever else the service raises is a crash of this scenario alone."""
     started = time.perf_counter()
-    with Stage(scenario.settings) as stage:
-        for body in scenario.begin:
-            _begin(stage, body)
-        failures = tuple(_Play(stage, scenario, restarts).failures())
-    return Played(scenario, failures, time.perf_counter() - started)
+    failures: list[Failure] = []
+    line, crash = scenario.line, None
+    try:
+        with Stage(scenario.settings) as stage:
+            for body in scenario.begin:
+                _begin(stage, body)
+            played = _Play(stage, scenario, restarts)
+            for step in scenario.steps:
+                line = step.line
+                failures += played.step(step)
+            failures += played.end()
+    except (RuleFileError, OSError):
+        raise
+    except Exception as error:
+        crash = Crash(line, f"{type(error).__name__}: {error}", traceback.format_exc())
+    return Played(scenario, tuple(failures), time.perf_counter() - started, crash)
 
 
 def _begin(stage: Stage, body: Body) -> None:
@@ -119,15 +150,13 @@ class _Play:
         self._unseen: Written = {topic: [] for topic in OUTPUTS}
         self._since = ""
 
-    def failures(self) -> Iterator[Failure]:
-        for step in self._scenario.steps:
-            yield from self._step(step)
+    def end(self) -> Iterator[Failure]:
         if any(self._unseen[topic] for topic in self._scenario.compared):
             nothing = Expected(0, frozenset(self._scenario.compared), ())
             what = f"at the end: nobody expects what came since {self._since}"
             yield Failure(self._scenario.line, what, tuple(compare(nothing, self._unseen)))
 
-    def _step(self, step: Step) -> Iterator[Failure]:
+    def step(self, step: Step) -> Iterator[Failure]:
         if step.act is not None:
             yield from self._answer(step)
             self._read(step)
@@ -171,6 +200,8 @@ def _do(act: Act, stage: Stage) -> None:
             stage.remove_stream(source, stream_id)
         case Body():
             stage.command(_command(act))
+        case PutCollection():
+            put_collection(act, stage)
         case MoveTime(ms, is_relative, node):
             wanted_ms = stage.now_ms + ms if is_relative else ms
             if wanted_ms < stage.now_ms:

@@ -16,12 +16,13 @@ _INDENT = " " * 6
 
 def told(result: FileResult) -> Iterator[str]:
     """The lines for one file that could be played."""
-    if not any(played.failures for played in result.played):
+    if all(played.passed for played in result.played):
         yield f"ok    {result.path}: {_count(len(result.played), 'scenario')}"
         return
     for played in result.played:
-        if played.failures:
-            yield f"FAIL  {result.path}:{played.scenario.line}: {played.scenario.name}"
+        if not played.passed:
+            kind = "FAIL " if played.crash is None else "ERROR"
+            yield f"{kind} {result.path}:{played.scenario.line}: {played.scenario.name}"
             yield from _failures(result, played)
 
 
@@ -29,6 +30,8 @@ def _failures(result: FileResult, played: Played) -> Iterator[str]:
     for failure in played.failures:
         yield f"{_INDENT}{result.path}:{failure.line}: {failure.what}"
         yield from _diff(failure)
+    if played.crash is not None:
+        yield f"{_INDENT}{result.path}:{played.crash.line}: the service failed: {played.crash.what}"
 
 
 def _diff(failure: Failure) -> Iterator[str]:
@@ -42,7 +45,7 @@ def _line(line: Line) -> str:
 def summary(results: Sequence[FileResult]) -> str:
     """One line about all files."""
     played = [one for result in results for one in result.played]
-    failed = sum(bool(one.failures) for one in played)
+    failed = sum(not one.passed for one in played)
     invalid = sum(result.error is not None for result in results)
     text = f"{_count(len(played), 'scenario')}: {len(played) - failed} passed, {failed} failed"
     return text + (f"; {_count(invalid, 'file')} not valid" if invalid else "")
@@ -53,7 +56,8 @@ def _count(number: int, noun: str) -> str:
 
 
 def junit(results: Sequence[FileResult]) -> bytes:
-    """A JUnit report: a suite a file, a case a scenario; a file that is not valid is a case with an error."""
+    """A JUnit report: a suite a file, a case a scenario; a file that is not valid is a case with an error,
+    and so is a scenario in which the service fails."""
     suites = ElementTree.Element("testsuites", name="rangewatch test")
     for result in results:
         suites.append(_suite(result))
@@ -86,7 +90,10 @@ def _case(result: FileResult, played: Played) -> ElementTree.Element:
     case = ElementTree.Element("testcase", name=name, classname=file, file=file)
     case.set("line", str(played.scenario.line))
     case.set("time", _seconds([played.seconds]))
-    if played.failures:  # readers of this format know one failure a case
+    if played.crash is not None:
+        error = ElementTree.SubElement(case, "error", message=_xml(played.crash.what), type="crash")
+        error.text = _xml("\n".join((*_failures(result, played), played.crash.trace)))
+    elif played.failures:  # readers of this format know one failure a case
         first = f"{result.path}:{played.failures[0].line}: {played.failures[0].what}"
         failure = ElementTree.SubElement(case, "failure", message=_xml(first), type="difference")
         failure.text = _xml("\n".join(line.removeprefix(_INDENT) for line in _failures(result, played)))

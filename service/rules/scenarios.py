@@ -32,6 +32,7 @@ from service.rules.acts import (
     read_time,
     title,
 )
+from service.rules.collections import read_collection
 from service.rules.document import Node, read_document
 from service.rules.expectations import Expected, Newest, read_expected
 from service.settings import Settings
@@ -49,7 +50,7 @@ _SCENARIO = ("name", *_SHARED, "steps")
 _FILE = (*_SHARED, "scenarios")
 _MESSAGES = ("event", "events", "raw", "raw_hex")
 _OF_A_SOURCE = (*_MESSAGES, "tombstone", "remove_stream")
-_COMMANDS = ("put", "post", "patch", "delete", "put_source", "remove_stream")
+_COMMANDS = ("put", "post", "patch", "delete", "put_source", "collection", "remove_stream")
 _ACTS = (*_MESSAGES, "tombstone", *_COMMANDS, "at", "advance", "restart")
 _STEP = (*_ACTS, "source", "expect", "refused")
 
@@ -209,6 +210,10 @@ class _Reader:
                 return self._source(node)
             case "put" | "post":
                 return self._query(name, node)
+            case "collection":
+                named = node.mapping().get("source")
+                source = self._only_source(node) if named is None else named.choice(tuple(self._paths))
+                return read_collection(node, source)
             case "patch":
                 return read_patch(node)
             case "delete":

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from service.engine.commands import Command, Outcome
+from service.engine.engine import Engine
 from service.log.port import Message, TopicPartition
 from service.log.sqlite import SqliteLog
 from service.log.topics import OUTPUTS
@@ -83,13 +84,23 @@ class Stage:
 
     def command(self, command: Command) -> Outcome:
         """Makes a change that holds when this returns. Raises its Refusal."""
+        (outcome,) = self.commands([command])
+        return outcome
+
+    def commands(self, commands: Sequence[Command]) -> list[Outcome]:
+        """Makes changes, all or nothing. Raises the first Refusal."""
         heard: list[CommandRequest] = []
-        self._ask(CommandRequest([command], True, heard.append, _raise), heard)
-        (result,) = heard[0].results
-        if isinstance(result, Refusal):
-            raise result
-        assert result is not None
-        return result
+        self._ask(CommandRequest(commands, True, heard.append, _raise), heard)
+        results = heard[0].results
+        for result in results:
+            if isinstance(result, Refusal):
+                raise result
+        return [result for result in results if isinstance(result, Outcome)]
+
+    @property
+    def engine(self) -> Engine:
+        """To be asked, not to be changed."""
+        return self._worker.engine
 
     def send(self, source: str, key: bytes | None, value: bytes | None, *, at_ms: int | None) -> None:
         """Puts a message on the topic of a source, at ``at_ms`` if that is later than now; it is processed

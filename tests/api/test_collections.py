@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from service.api import collections
+from service.engine.collections import Member
+from service.members import Reading, members
 from tests.api.conftest import OwnSource
 from tests.api.harness import running
 
@@ -427,3 +434,154 @@ def test_the_history_tells_of_a_collection_and_of_its_members(own: Own) -> None:
     ]
     member = [entry[:2] for entry in entries(query=f"{own.name}:b")]
     assert member == [("written", "bob"), ("deleted", "cleo")]
+
+
+def test_what_has_expired_is_left_out_of_the_file(own: Own) -> None:
+    text = b"id,x.gt,expires_at\na,1,2001-01-01T00:00:00Z\nb,2,2999-01-01T00:00:00Z\nc,3,\n"
+    first = own.put_file("text/csv", text)
+    assert (counts(first), first.json()["expired"]) == ((2, 0, 0, 0, 2), 1)
+    again = own.put_file("text/csv", text)
+    assert (counts(again), again.json()["expired"]) == ((0, 0, 2, 0, 2), 1)
+    later = own.put_file("text/csv", text.replace(b"2999", b"2002"))
+    assert (counts(later), later.json()["expired"]) == ((0, 0, 1, 1, 1), 2)
+    assert own.ids() == ["c"]
+    refused = own.put_file("text/csv", b"id,x.gt,expires_at,once\na,1,2001-01-01T00:00:00Z,maybe\n")
+    assert refused.json()["reason"] == "bad_value"
+
+
+def test_aggregates_and_milliseconds_in_tables_and_parameters(own: Own) -> None:
+    text = (
+        b"id,x.gt,aggregates,for,cooldown,expires_at\n"
+        b'a,1,"{""every"": ""5s"", ""of"": [""x""]}",5000,1m,\n'
+        b"b,2,,,,32503680000000\n"
+    )
+    default = '{"of": ["y"]}'
+    assert counts(own.put_file("text/csv", text, aggregates=default, cooldown="7000")) == (2, 0, 0, 0, 2)
+    a, b = own.query("a"), own.query("b")
+    assert (a["aggregates"], a["for"], a["cooldown"]) == ({"every": 5000, "of": ["x"]}, 5000, 60_000)
+    assert (b["aggregates"], b["for"], b["cooldown"]) == ({"every": 1000, "of": ["y"]}, None, 7000)
+    assert b["expires_at"] == 32_503_680_000_000
+    wrong = own.put_file("text/csv", b"id,x.gt,aggregates\na,1,every second\n").json()["failures"]
+    assert [(one["field"], one["reason"]) for one in wrong] == [("aggregates", "syntax")]
+    refused = own.put(feature("a", square(0)), aggregates="x").json()
+    assert (refused["field"], refused["reason"]) == ("aggregates", "syntax")
+    counts(own.put(feature("a", square(0)), aggregates=default, expires_at="32503680000001"))
+    assert own.query("a")["aggregates"] == {"every": 1000, "of": ["y"]}
+    assert own.query("a")["expires_at"] == 32_503_680_000_001
+
+
+def parquet(**columns: Any) -> bytes:
+    out = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(columns), out)
+    return out.getvalue()
+
+
+def test_typed_columns_of_parquet(own: Own) -> None:
+    media = "application/vnd.apache.parquet"
+    at = datetime(2999, 1, 1, tzinfo=UTC)
+    typed = {
+        "id": ["a"],
+        "x.gt": [1],
+        "on": [["enter", "leave"]],
+        "select": [["y"]],
+        "for": [5000.0],
+        "cooldown": [250],
+        "expires_at": pyarrow.array([at], pyarrow.timestamp("ms", "UTC")),
+        "aggregates": [{"every": "2s", "of": ["x"]}],
+        "seen": pyarrow.array([at], pyarrow.timestamp("ms", "UTC")),
+    }
+    assert counts(own.put_file(media, parquet(**typed), tags="seen")) == (1, 0, 0, 0, 1)
+    query = own.query("a")
+    assert (query["on"], query["select"]) == (["enter", "leave"], ["y"])
+    assert (query["for"], query["cooldown"], query["expires_at"]) == (5000, 250, int(at.timestamp()) * 1000)
+    assert query["aggregates"] == {"every": 2000, "of": ["x"]}
+    assert query["tags"]["seen"] == "2999-01-01T00:00:00+00:00"
+
+    def failure(**column: Any) -> tuple[str, str]:
+        answer = own.put_file(media, parquet(**{"id": ["a"], "y.gt": [1.0], **column}))
+        (one,) = answer.json()["failures"]
+        return one["field"], one["reason"]
+
+    assert failure(**{"x.gt": [Decimal("1.5")]}) == ("x.gt", "bad_value")
+    assert failure(**{"x.gt": [b"1.5"]}) == ("x.gt", "bad_value")
+    assert failure(**{"kind.in": [[b"tug"]]}) == ("kind.in", "bad_value")
+    assert failure(**{"for": [2.5]}) == ("for", "bad_value")
+    assert failure(expires_at=[at.replace(tzinfo=None)]) == ("expires_at", "bad_value")
+    nanoseconds = pyarrow.array([1], pyarrow.timestamp("ns", "UTC"))
+    assert failure(expires_at=nanoseconds)[1] in ("syntax", "bad_value")
+
+
+def test_puts_at_the_same_time_come_one_after_another(own: Own) -> None:
+    def put(size: int) -> list[httpx.Response]:
+        return [own.put(*(feature(i, square(i, size + k)) for i in range(60))) for k in range(4)]
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = [answer for answered in pool.map(put, range(1, 80, 10)) for answer in answered]
+    assert {answer.status_code for answer in answers} == {200, 201}
+    assert [answer.status_code for answer in answers].count(201) == 1
+    assert own.client.get(own.url).json()["members"] == 60
+
+
+def test_who_is_disturbed_each_time_is_asked_to_come_again(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:
+    own.put(feature("a", square(0)))
+    times = 0
+
+    def disturbed(kind: str, raw: bytes, reading: Reading) -> Iterator[Member]:
+        nonlocal times
+        times += 1
+        url = f"/v1/queries/{own.name}:a"
+        own.client.patch(url, json={"tags": {"n": str(times), "collection": own.name}}).raise_for_status()
+        return members(kind, raw, reading)
+
+    monkeypatch.setattr(collections, "members", disturbed)
+    answer = own.put(feature("a", square(1)))
+    assert (answer.status_code, answer.json()["reason"]) == (503, "unavailable")
+    assert times > 1
+    assert own.client.delete(own.url, headers={"If-Match": "*"}).status_code == 204
+
+
+def test_a_bbox_whose_west_is_beyond_its_east_goes_across_the_antimeridian(own: Own) -> None:
+    def box(*bbox: Any) -> httpx.Response:
+        return own.put({"type": "Feature", "id": "a", "properties": None, "geometry": None, "bbox": bbox})
+
+    assert box(179, 0, -179, 1).status_code == 201
+    own.source.send({"stream_id": "v", "x": 179.5, "y": 1}, {"stream_id": "w", "x": -180, "y": 0})
+    assert own.client.get(f"/v1/queries/{own.name}:a/streams").json()["streams"] == ["v", "w"]
+    own.source.send({"stream_id": "v", "x": 0, "y": 1}, {"stream_id": "w", "x": -178.9, "y": 0})
+    assert own.client.get(f"/v1/queries/{own.name}:a/streams").json()["streams"] == []
+    assert box(179, 0, 180, 1).status_code == 200
+    for wrong in ((5, 0, -190, 1), (0, 1, 1, 0), ("179", 0, -179, 1)):
+        assert box(*wrong).status_code == 422
+
+
+def test_a_byte_order_mark_is_passed_over_and_a_key_twice_is_not(own: Own) -> None:
+    one = json.dumps(feature("a", square(0)))
+    whole = f'{{"type": "FeatureCollection", "features": [{one}]}}'
+    assert counts(own.put_file(GEOJSON, b"\xef\xbb\xbf" + whole.encode())) == (1, 0, 0, 0, 1)
+    for twice in (
+        f'{{"type": "FeatureCollection", "features": [{one}], "features": [{one}, {one}]}}',
+        f'{{"type": "FeatureCollection", "features": [{one}], "features": []}}',
+        f'{{"type": "FeatureCollection", "type": "FeatureCollection", "features": [{one}]}}',
+    ):
+        refused = own.put_file(GEOJSON, twice.encode())
+        assert (refused.status_code, refused.json()["reason"]) == (422, "syntax"), twice
+
+
+def test_a_coordinate_in_quotes_is_told_with_its_place(own: Own) -> None:
+    (told,) = own.put(feature("a", polygon([[[0, 0], [4, "4"], [4, 0], [0, 0]]]))).json()["failures"]
+    assert told["reason"] == "not_a_number"
+    assert told["detail"].startswith('position 1 of ring 0: the text "4" is not a number')
+
+
+def test_id_and_tag_make_a_member_whoever_wrote_them(own: Own) -> None:
+    def write(id: str, tag: str) -> None:
+        body = {"source": own.source.name, "where": "x > 0", "tags": {"collection": tag}}
+        own.client.put(f"/v1/queries/{id}", json=body).raise_for_status()
+
+    write(f"{own.name}:mine", own.name)
+    write(f"{own.name}:other", f"{own.name}-2")
+    write(f"{own.name}-mine", own.name)
+    assert counts(own.put(feature("a", square(0)))) == (1, 0, 0, 1, 1)
+    assert own.client.get(f"/v1/queries/{own.name}:mine").status_code == 404
+    assert own.client.get(f"/v1/queries/{own.name}:other").status_code == 200
+    assert own.client.get(f"/v1/queries/{own.name}-mine").status_code == 200

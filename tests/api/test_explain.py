@@ -78,6 +78,7 @@ def test_every_disjunct_says_what_fails_and_by_how_much(client: httpx.Client, so
                 "margin": None,
             },
         ],
+        "keep": None,
         "stream": None,
     }
 
@@ -260,3 +261,20 @@ def test_a_stream_that_waits_or_is_barred_is_told_until_when(client: httpx.Clien
     source.send({"stream_id": "v", "ts": 4_000, "x": -1})
     assert stand("dwell") == (False, None, None, False)
     assert stand("cool") == (False, None, 2_000 + hour, False)  # outside it waits for nothing
+
+
+def test_of_a_member_outside_where_it_tells_how_far_it_is_to_the_end_of_keep(
+    client: httpx.Client, source: OwnSource
+) -> None:
+    source.register("q", "x > 5", keep="x > 4 or y > 7")
+    source.register("plain", "x > 5")
+    source.send({"stream_id": "v", "x": 6}, {"stream_id": "v", "x": 4.5, "y": 6})
+    told = explain(client, query=source.id("q"), stream_id="v")
+    assert (told["holds"], told["stream"]["member"]) == (False, True)
+    keep = told["keep"]
+    assert (keep["canonical"], keep["holds"]) == ("x > 4 or y > 7", True)
+    assert (keep["margin"]["attribute"], keep["margin"]["distance"]) == ("x", 0.5)
+    assert [disjunct["holds"] for disjunct in keep["disjuncts"]] == [True, False]
+    event = explain(client, query=source.id("q"), event={"stream_id": "w", "x": 3, "y": 1})
+    assert (event["holds"], event["keep"]["holds"], event["keep"]["margin"]["distance"]) == (False, False, 1)
+    assert explain(client, query=source.id("plain"), stream_id="v")["keep"] is None

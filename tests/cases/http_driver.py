@@ -59,7 +59,7 @@ class Instance:
         self.log = Mortal(log)
         metrics = Metrics()
         self.runtime = Runtime(self.log, settings, metrics, clock=clock)  # type: ignore[arg-type]
-        self.client = TestClient(create_app(self.runtime, settings, metrics))
+        self.client = TestClient(create_app(self.runtime, settings, metrics), base_url="http://localhost")
         self.runtime.start()
 
     def wait_ready(self) -> None:

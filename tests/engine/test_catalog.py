@@ -1,9 +1,19 @@
-"""Keys of the command log: what compaction may take away, and what it must not."""
+"""What several workers make of one command log: keys and compaction, and entries judged against another
+catalog than the one they apply to."""
 
 from __future__ import annotations
 
-from service.engine.commands import PutQuery, PutSource
+import json
+from typing import Any
+
+import pytest
+
+from service.decode import Decoder
+from service.engine.commands import Command, DeleteQuery, Entry, ExpireQuery, Prepared, PutQuery, PutSource
+from service.engine.effects import Task
 from service.engine.engine import Engine
+from service.log.port import Record
+from service.wire import Encoder
 
 
 def test_compaction_leaves_every_version_of_a_source_before_its_queries() -> None:
@@ -30,3 +40,128 @@ def test_compaction_leaves_every_version_of_a_source_before_its_queries() -> Non
     assert not again.catalog.quarantined
     assert again.catalog.queries == engine.catalog.queries
     assert again.catalog.sources == engine.catalog.sources
+
+
+def worker(log: list[Any]) -> Engine:
+    """One of several that read a log, with a stream inside whatever has to do with it."""
+    engine = Engine()
+    engine.command(list(enumerate(log)), 0)
+    engine.assign(TASK, [])
+    queries = engine.queries_of(TASK)
+    message = Record(0, 1, b"m", b'{"stream_id": "m", "ts": 1, "x": 5, "z": 3, "k": "a"}')
+    engine.apply(TASK, Decoder(queries.source, queries.dictionaries, max_bytes=1000).decode([message]).batch)
+    engine.state_records(TASK)
+    return engine
+
+
+def borders(engine: Engine, log: list[Any], judged: dict[int, Prepared]) -> list[Any]:
+    """Applies what a log has beyond its first entry; who left and entered which query, as it is written."""
+    found = []
+    caused = engine.command(list(enumerate(log))[1:], 0, judged)
+    while engine.owes:
+        caused += engine.pay()
+    encoder = Encoder(engine.queries_of(TASK), max_ids=9, max_bytes=1000)
+    for effects in caused:
+        for output in encoder.commands(effects, engine.tables[TASK]):
+            record = json.loads(output.value)
+            found.append((record["enter"], record["leave"], record.get("reason")))
+    return found
+
+
+TASK = Task("events.s", 0)
+BROAD = PutSource("s", {"attributes": {"x": "number", "z": "number", "k": "category"}})
+NARROW = PutSource("s", {"attributes": {"x": "number", "k": "category"}})
+RETYPED = PutSource("s", {"attributes": {"x": "number", "z": "category", "k": "category"}})
+POLYGON = {"polygon": {"type": "Polygon", "coordinates": [[[0, 0], [9, 0], [9, 9], [0, 0]]]}}
+
+
+@pytest.mark.parametrize("change", [NARROW, RETYPED], ids=["dropped", "retyped"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"where": "z > 1"},
+        {"where": {"any": [{"in": {**POLYGON, "lon": "x", "lat": "z"}}]}},
+        {"where": "x > 1", "keep": "x > 0 or z > 0"},
+        {"where": "x > 1", "select": ["z", "k"]},
+        {"where": "x > 1", "aggregates": {"every": "1s", "of": ["z"]}},
+    ],
+    ids=["box", "shape", "keep", "select", "aggregates"],
+)
+@pytest.mark.parametrize("source_first", [True, False])
+def test_workers_that_judged_against_different_catalogs_come_to_the_same(
+    source_first: bool, query: dict[str, Any], change: PutSource
+) -> None:
+    begin = Engine().draft(0).prepare(BROAD).entry
+    assert begin is not None
+    first, second, third = (worker([begin.body]) for _ in range(3))
+    put = PutQuery("q", {"source": "s", **query})
+    commands: list[Command] = [change, put] if source_first else [put, change]
+    prepared = [one.draft(0).prepare(made) for one, made in zip((first, second), commands, strict=True)]
+    log = [begin.body, *(one.entry.body for one in prepared if one.entry)]
+
+    seen = [
+        borders(first, log, {1: prepared[0]}),
+        borders(second, log, {2: prepared[1]}),
+        borders(third, log, {}),
+    ]
+    assert seen[0] == seen[1] == seen[2]
+    holds = source_first and change is RETYPED and "select" in query  # what is told may be of either type
+    entered, left = (["q"], [], "registered"), ([], ["q"], "quarantined")
+    assert seen[0] == ([entered] if holds else [] if source_first else [entered, left])
+    later = Engine()
+    later.command(list(enumerate(log)), 0)
+    for one in (first, second, third, later):
+        assert list(one.catalog.queries) == (["q"] if holds else [])
+        assert list(one.catalog.quarantined) == ([] if holds else ["q"])
+        assert one.catalog.sources == third.catalog.sources
+    for one in (first, second, third):
+        stream = one.stream("s", "m")
+        assert stream is not None
+        assert stream.inside == (["q"] if holds else [])
+
+
+def test_an_attribute_that_is_new_breaks_nothing_that_was_judged_before() -> None:
+    begin = Engine().draft(0).prepare(NARROW).entry
+    assert begin is not None
+    first, second = worker([begin.body]), worker([begin.body])
+    judged = second.draft(0).prepare(PutQuery("q", {"source": "s", "where": "x > 1"}))
+    wider = first.draft(0).prepare(BROAD).entry
+    assert judged.entry is not None and wider is not None
+    log = [begin.body, wider.body, judged.entry.body]
+    assert borders(second, log, {2: judged}) == borders(first, log, {}) == [(["q"], [], "registered")]
+    assert second.catalog.queries == first.catalog.queries
+
+
+def member(id: str, collection: str | None = "c", **fields: Any) -> PutQuery:
+    tags = {} if collection is None else {"collection": collection}
+    return PutQuery(id, {"source": "s", "where": "x > 0", "tags": tags, **fields})
+
+
+@pytest.mark.parametrize(
+    ("commands", "version"),
+    [
+        ([member("c:a"), DeleteQuery("c:a")], 3),
+        ([member("c:a"), PutQuery("c:a", {"source": "s", "where": "x > 1"})], 3),
+        ([member("c:a", expires_at=9), ExpireQuery("c:a", 9)], 3),
+        ([member("c:a", None), DeleteQuery("c:a")], 1),
+        ([member("c:a", "d"), DeleteQuery("c:a")], 1),
+        ([member("d:a"), DeleteQuery("d:a")], 1),
+    ],
+    ids=["deleted", "taken out", "expired", "never in", "of another name", "in another"],
+)
+def test_the_version_of_a_collection_does_not_go_back_by_compaction(
+    commands: list[Command], version: int
+) -> None:
+    engine = Engine()
+    log: list[Entry] = []
+    for command in (BROAD, member("c:b"), *commands):
+        entry = engine.draft(0).prepare(command).entry
+        assert entry is not None
+        engine.command([(len(log), entry.body)], 0)
+        log.append(entry)
+    assert engine.catalog.collections.versions["c"] == version
+    newest = {key: offset for offset, (key, _) in enumerate(log)}
+    again = Engine()
+    again.command([(at, body) for at, (key, body) in enumerate(log) if newest[key] == at], 0)
+    assert again.catalog.queries == engine.catalog.queries
+    assert again.catalog.collections.versions["c"] == version

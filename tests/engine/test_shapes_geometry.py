@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+import time
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +14,7 @@ import shapely
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from service import geometry
 from service.engine.cover import Cell, cover
 from service.engine.shapes import Located, verified
 from service.geometry import Circle, Polygon, haversine, lies_in, normal, rectangle_lies_in
@@ -125,6 +128,52 @@ def test_a_large_polygon_agrees_with_the_library(edges: int) -> None:
     if edges > 100:
         cells = cover(shape)
         assert sum(any(covered(cells, point)) for point in points) > 0.4 * sum(wanted)
+
+
+def comb(teeth: int) -> Polygon:
+    """Upright teeth, side by side, and on their left a slanting side from (-2 * teeth, 0) to
+    (-2 * teeth - 1, 3)."""
+    ring = [(-2.0 * i - dx, y) for i in range(teeth) for dx, y in ((0, -1.0), (0.5, 2.0), (1, -1.0))]
+    left = -2.0 * teeth
+    return normal("x", "y", [closed([*ring, (left, 0.0), (left - 1, 3.0), (left - 1, -2.0), (0.0, -2.0)])])
+
+
+def test_of_many_edges_beside_a_point_few_take_rational_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[float] = []
+
+    def counted(number: float) -> Fraction:
+        made.append(number)
+        return Fraction(number)
+
+    monkeypatch.setattr(geometry, "Fraction", counted)
+    shape = comb(500)
+    x = -1000.5
+    points = [(x, 1.5), (math.nextafter(x, 0), 1.5), (math.nextafter(x, -2000), 1.5)]
+    wanted = [in_polygon(shape.positions(), point) for point in points]
+    made.clear()
+    assert found(shape, points) == wanted
+    assert [shape.holds(*point) for point in points] == wanted
+    assert len(made) == 4 * 8  # four times of one edge
+
+
+def test_a_point_at_an_edge_costs_little_more_than_another() -> None:
+    angles = [2 * math.pi * i / 20_000 for i in range(20_000)]
+    ring = closed([(2.0, 0.0), *((math.cos(a), math.sin(a)) for a in angles[1:])])
+    shape = normal("x", "y", [ring])
+    (ax, ay), (bx, by) = ring[0], ring[1]
+    located, hits = Located(shape, {"x": 0, "y": 1}), Hits(np.zeros(9, np.int32), np.zeros(9, np.int32))
+
+    def cost_s(x: float, y: float) -> float:
+        """Best of several, of this thread."""
+        costs = []
+        for _ in range(7):
+            begin = time.thread_time()
+            verified(hits, np.array([[x, y]]), [[located]])
+            costs.append(time.thread_time() - begin)
+        return min(costs)
+
+    beside, within = cost_s((ax + bx) / 2, (ay + by) / 2), cost_s(0.5, 0.1)
+    assert beside < 40 * within
 
 
 def test_a_thin_polygon_has_a_tight_cover() -> None:

@@ -260,6 +260,21 @@ def test_a_slot_that_is_everywhere_is_no_border_of_its_other_boxes() -> None:
     ]
 
 
+def test_the_first_move_waits_for_no_borders_where_they_were_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    index, before, after = DefaultIndex(1, delta=1), np.array([[0.5]]), np.array([[2.5]])
+    lo = np.arange(20.0)[:, None]
+    index.insert(slots(*range(20)), lo, lo + 1)
+    index.follow_moves()
+
+    def made_late(*_: object) -> BorderLists:
+        raise AssertionError("made when a move is asked about")
+
+    monkeypatch.setattr(level, "BorderLists", made_late)
+    assert len(index.borders(before, after).rows) == 2
+
+
 def test_cost_follows_the_borders_that_are_crossed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small move among boxes that all hold it looks nothing up."""
     index = DefaultIndex(2, delta=0)

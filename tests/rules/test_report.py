@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 import pytest
 
 from service.rules.play import play_file
-from service.rules.report import junit, summary
+from service.rules.report import junit, summary, told
+from service.rules.stage import Stage
 
 HEAD = "source: {attributes: {x: number}}\nqueries: [{id: q, where: x > 0}]\nscenarios:\n"
 GOOD = HEAD + "- name: holds\n  steps: [restart]\n"
@@ -57,3 +58,37 @@ def test_the_summary_counts(files: list[Path]) -> None:
     results = [play_file(file) for file in files]
     assert summary(results) == "3 scenarios: 2 passed, 1 failed; 1 file not valid"
     assert summary(results[:1]) == "1 scenario: 1 passed, 0 failed"
+
+
+def test_a_service_that_fails_is_an_error_of_its_scenario_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(stage: Stage) -> None:
+        raise ZeroDivisionError("by a test")
+
+    monkeypatch.setattr(Stage, "restart", broken)
+    file = tmp_path / "t.yaml"
+    file.write_text("""\
+source: {attributes: {x: number}}
+queries: [{id: q, where: x > 0}]
+scenarios:
+- name: fails
+  steps:
+  - {event: {stream_id: s, x: 1}, expect: nothing}
+  - restart
+  - {event: {stream_id: s, x: 2}, expect: any}
+- name: holds
+  steps:
+  - {event: {stream_id: s, x: 1}, expect: {match: q, enter: q}}
+""")
+    result = play_file(file)
+    assert [played.passed for played in result.played] == [False, True]
+    lines = list(told(result))
+    assert lines[0] == f"ERROR {file}:4: fails"
+    assert lines[-1].strip() == f"{file}:7: the service failed: ZeroDivisionError: by a test"
+    assert f"{file}:6: event s" in lines[1]
+    assert summary([result]) == "2 scenarios: 1 passed, 1 failed"
+    root = ElementTree.fromstring(junit([result]))
+    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("2", "0", "1")
+    (error,) = root.iter("error")
+    assert "Traceback" in (error.text or "")

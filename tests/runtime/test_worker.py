@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.engine.commands import Command, PutQuery, PutSource
+from service import wire
+from service.engine.commands import Command, DeleteQuery, Outcome, PutQuery, PutSource
 from service.engine.engine import Engine, EngineLimits
 from service.log.port import Commit, Log, LogFenced, LogUnavailable, Message, Polled
 from service.log.sqlite import SqliteLog
 from service.metrics import Metrics
+from service.model import Reason, Refusal
 from service.worker import CommandRequest, Delivery, Worker
 from tests.runtime.memory_log import MemoryLog, Store
 
@@ -22,16 +24,22 @@ TOPIC = "events.s"
 
 
 class Failing(MemoryLog):
-    """A log whose commits raise what ``failures`` has, one after another."""
+    """A log whose commits raise what ``failures`` has, one after another. ``first``: commands of another
+    worker, which come before the next that are appended."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.failures: list[Exception] = []
+        self.first: list[Message] = []
 
     def commit(self, commit: Commit) -> None:
         if self.failures:
             raise self.failures.pop(0)
         super().commit(commit)
+
+    def append_commands(self, commands: Sequence[Message]) -> list[int]:
+        first, self.first = self.first, []
+        return super().append_commands([*first, *commands])[len(first) :]
 
 
 @pytest.fixture
@@ -168,6 +176,25 @@ def test_whoever_waits_for_a_commit_that_fails_for_good_is_told(
         worker.step([], timeout_s=0)
     borders = [json.loads(value) for topic, _, value in store.outputs if topic == "borders"]
     assert [(one["seq"], one["enter"]) for one in borders] == [(1, ["q"]), (2, ["r"])]
+
+
+def test_a_query_is_refused_whose_source_another_worker_changes_meanwhile(
+    log: Failing, worker: Worker
+) -> None:
+    elsewhere = worker.engine.draft(0).prepare(PutSource("s", {"attributes": {"x": "number", "y": "number"}}))
+    assert elsewhere.entry is not None
+    elsewhere.entry.body["source"]["attributes"] = {"y": "number", "x": "category"}
+    log.first = [wire.command_message(elsewhere.entry, at_ms=0)]
+    heard: list[CommandRequest] = []
+    wanted = [PutQuery("r", {"source": "s", "where": "x > 1"}), DeleteQuery("q")]
+    worker.step([CommandRequest(wanted, True, heard.append, _fail)], timeout_s=0)
+    for _ in range(3):
+        worker.step([], timeout_s=0)
+    (request,) = heard
+    put, delete = request.results
+    assert isinstance(put, Refusal) and put.reason is Reason.CHANGED
+    assert isinstance(delete, Outcome) and delete.done == "deleted"
+    assert list(worker.engine.catalog.quarantined) == ["r"]
 
 
 class Timed(MemoryLog):

@@ -17,6 +17,7 @@ Where this departs from the paper:
   as its answer, and so does a jump across the domain: whichever costs less, the deltas between the two
   places or the members of both, is read. With ``anchored=False`` there are none, the storage is the paper's
   and members are found by a walk from below -inf.
+* Exact on float64: borders are the ends of boxes themselves, compared with values as they are.
 * A slot may own several boxes, and a move from one to another is no border (``bmq_kernels``).
 
 Not for: matching events that jump at random among many wide boxes of several attributes: members of one

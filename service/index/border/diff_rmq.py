@@ -10,6 +10,8 @@ value costs one search, not two. A change of the queries makes the answers kept 
 is then searched once more, with its next move. Its measure is the *search efficiency*: the size of the final
 result over that of the intermediate one, which is the matching queries of both values.
 
+Exact on float64 as the index within is: what is compared are its answers.
+
 Invariant: the answer kept of a stream is what its last value is in, by the queries of its version.
 
 Not for: ``move`` from several threads. As a ``BoxIndex`` it is the index within, and as safe.

@@ -19,8 +19,8 @@ Where this departs from the paper:
 * The data index is a sorted array and not a search tree: a batch is there at once.
 * N_dc follows from the batch by a cost model; the paper finds it by experiment and calls for this.
 * A cluster's points are refined together, by bitmaps (``spatial_join_kernels``); the paper does not say how.
-* Ends are float64 and half-open, compared as they are; there is no unit domain. An attribute without a
-  constraint is the whole domain, as in the paper, and is never looked at for a cluster.
+* Exact on float64: ends are half-open and compared as they are; there is no unit domain. An attribute
+  without a constraint is the whole domain, as in the paper, and is never looked at for a cluster.
 * A query is a conjunction here; a disjunction is several boxes of one slot (footnote 2).
 
 Not for: few points at a time over very many attributes of which each box constrains few.

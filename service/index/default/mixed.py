@@ -274,6 +274,13 @@ class DefaultIndex:
             keys.append(_as_keys(self._moved(filed, before[rows], after[rows]), rows))
         return borders_of(keys[0] if len(keys) == 1 else np.concatenate([*keys, _NO_KEYS]), len(before))
 
+    def follow_moves(self) -> None:
+        """Makes now what the first question about moves would have to wait for, and from now on with every
+        level. O(n d log n)."""
+        self._follows_moves = True
+        for level in self._snapshot.levels:
+            level.borders  # noqa: B018
+
     def _near_moves(
         self, snapshot: _Snapshot, before: Points, after: Points, far: NDArray[np.bool_]
     ) -> list[Keys]:
