@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby, islice, repeat
@@ -30,6 +31,7 @@ from service.log.port import Assignment, Chunk, Record, TopicPartition
 
 _FETCH_WAIT_MS = 250
 _SLICE_S = 0.005
+_JOIN_WAIT_S = 0.3
 #: The library's own default, and by its rules never less than a session.
 _POLL_WITHIN_MS = 300_000
 #: The library's own limit of one call.
@@ -143,8 +145,8 @@ class GroupReader:
     # ---- reading
 
     def poll(self, max_records: int) -> list[Chunk]:
-        """Events that have come in. Waits for nothing."""
         with self._cluster.translated():
+            self._join()
             if self._stale:
                 self._assign_anew()
             first, self._first = self._first, []
@@ -158,6 +160,14 @@ class GroupReader:
         chunks = self._chunks([one for one, error in zip(found, errors, strict=True) if error is None])
         marks = [self._mark(one) for one, error in zip(found, errors, strict=True) if error is not None]
         return [*chunks, *(mark for mark in marks if mark is not None)]
+
+    def _join(self) -> None:
+        """Waits for a moment in a rebalance, so that what is asked meanwhile finds the partitions there."""
+        deadline = time.monotonic() + _JOIN_WAIT_S
+        while not self._share.joined and time.monotonic() < deadline:
+            first = self._consumer.poll(_SLICE_S)
+            if first is not None:
+                self._first.append(first)
 
     def _assign_anew(self) -> None:
         self._consumer.assign(
