@@ -168,7 +168,8 @@ class Settings(BaseSettings):
         "", description="host in that principal, if not the broker's"
     )
     kafka_sasl_oauth_token_file: str = Field(
-        "", description="file with a bearer token, for OAUTHBEARER; read anew for every connection"
+        "",
+        description="file with a bearer token, for OAUTHBEARER; read anew for every connection, or each minute",
     )
 
     queue_size: Count = Field(1_000, description="requests that may wait for the owner thread; then 503")
