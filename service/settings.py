@@ -169,7 +169,7 @@ class Settings(BaseSettings):
     )
     kafka_sasl_oauth_token_file: str = Field(
         "",
-        description="file with a bearer token, for OAUTHBEARER; read anew for every connection, or each minute",
+        description="file with a bearer token, for OAUTHBEARER; read anew for each connection, or minute",
     )
 
     queue_size: Count = Field(1_000, description="requests that may wait for the owner thread; then 503")
