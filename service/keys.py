@@ -43,9 +43,10 @@ from typing import Annotated, NamedTuple
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
+from service.model import DEFAULT_TENANT
+
 MARK = "rw"
 """Keys begin with it, so that a scanner of repositories can find one that has been committed."""
-DEFAULT_TENANT = "default"
 
 _ID_BYTES = 6
 _SECRET_BYTES = 32

@@ -425,10 +425,12 @@ class Worker:
             request.done(request)
 
     def _expire(self) -> None:
-        """Asks for the deletion of queries whose time has come, before anything that clients ask for."""
-        expired = self.engine.catalog.expired(self._clock()) if self._caught_up() else []
-        if expired:
-            self._judge(CommandRequest(expired, False, lambda _: None, lambda _: None))
+        """Asks for the deletion of queries whose time has come, before anything that clients ask for; and for
+        what late askers of that have hidden to be written once more."""
+        catalog = self.engine.catalog
+        wanted: list[Command] = [*catalog.expired(self._clock()), *catalog.restated()]
+        if wanted and self._caught_up():
+            self._judge(CommandRequest(wanted, False, lambda _: None, lambda _: None))
 
     def _tick(self, step: _Step) -> None:
         """Takes in what time alone has caused, in every partition of which nothing waits to be read: while

@@ -29,9 +29,10 @@ from starlette.routing import BaseRoute
 
 from service.api.bodies import discard
 from service.api.problems import ProblemError, documented
-from service.keys import DEFAULT_TENANT, KeyRefused, KeyRing, Principal, Role
+from service.keys import KeyRefused, KeyRing, Principal, Role
 from service.log.topics import DEAD_LETTER
 from service.metrics import Metrics
+from service.model import DEFAULT_TENANT
 from service.rates import Rates
 from service.settings import Settings
 

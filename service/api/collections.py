@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -19,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from service.api.bodies import json_answer, read_bulk
 from service.api.context import LiveService, Service
 from service.api.problems import ProblemError, Unready, documented, status_of
-from service.api.queries import ETAG_HEADER, IfMatch, version_in
+from service.api.queries import ACTIVE_FROM_HEADER, ETAG_HEADER, IfMatch, version_in
 from service.api.shapes import ChangedCollection, CollectionList, CollectionView, answer
 from service.api.views import positions_view, refusal_view
 from service.engine.collections import Failure, Plan, Snapshot, planned, removed, unknown_collection
@@ -28,6 +27,7 @@ from service.engine.engine import Engine
 from service.language import Limits
 from service.members import CSV, GEOJSON, PARQUET, Reading, field_value, members
 from service.model import Reason, Refusal
+from service.runtime import wall_ms
 
 router = APIRouter(prefix="/v1/collections", tags=["collections"])
 
@@ -181,7 +181,7 @@ async def put_collection(
             kind,
             members(kind, raw, reading),
             snapshot,
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=wall_ms(),
             limits=Limits(disjuncts=service.settings.max_disjuncts),
         )
         if isinstance(found, list):
@@ -320,15 +320,7 @@ async def list_collections(service: LiveService) -> Response:
     status_code=204,
     response_model=None,
     responses={
-        204: {
-            "description": "The collection and its members are gone.",
-            "headers": {
-                "Active-From": {
-                    "description": "as JSON what other answers carry as `active_from`",
-                    "schema": {"type": "string"},
-                }
-            },
-        },
+        204: {"description": "The collection and its members are gone.", "headers": ACTIVE_FROM_HEADER},
         **documented(404, 412, 422, 503),
     },
 )

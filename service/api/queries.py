@@ -61,6 +61,12 @@ _AGGREGATES = {
     **_NUMBERS,
     "partitions": [{"topic": "events.ais", "partition": 0, **_NUMBERS}],
 }
+ACTIVE_FROM_HEADER = {
+    "Active-From": {
+        "description": "as JSON what other answers carry as `active_from`",
+        "schema": {"type": "string"},
+    }
+}
 ETAG_HEADER = {"ETag": {"description": "the version; If-Match takes it", "schema": {"type": "string"}}}
 
 
@@ -145,15 +151,7 @@ async def patch_query(id: str, request: Request, service: LiveService, if_match:
     status_code=204,
     response_model=None,
     responses={
-        204: {
-            "description": "The query is gone; its members have left it.",
-            "headers": {
-                "Active-From": {
-                    "description": "as JSON what other answers carry as `active_from`",
-                    "schema": {"type": "string"},
-                }
-            },
-        },
+        204: {"description": "The query is gone; its members have left it.", "headers": ACTIVE_FROM_HEADER},
         **documented(404, 412, 422, 503),
     },
 )

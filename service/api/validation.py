@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -12,6 +11,7 @@ from service.api.context import LiveService
 from service.api.problems import documented
 from service.api.shapes import QUERY_EXAMPLE, QUERY_SCHEMA, Validated, answer, json_body
 from service.language import Limits, load_json, parse_query, print_region, region_json
+from service.runtime import wall_ms
 
 router = APIRouter(prefix="/v1", tags=["queries"])
 
@@ -48,7 +48,7 @@ async def validate(request: Request, service: LiveService) -> Response:
         body,
         sources,
         id=_NO_ID if unnamed else None,
-        now_ms=time.time_ns() // 1_000_000,
+        now_ms=wall_ms(),
         limits=Limits(disjuncts=service.settings.max_disjuncts),
     )
     return json_answer(

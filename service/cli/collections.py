@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 
-from service.cli.client import add_url, connected, problem_text, send
+from service.cli.client import add_url, connected, send
 from service.cli.errors import FAILED, USAGE, CliError
-from service.cli.files import unzipped
-from service.cli.progress import sending
-
-_CHUNK = 64 * 1024
-_SHOWN = 20
-
-#: A collection is answered when all of it holds; large ones take a while.
-_TIMEOUT_S = 600.0
+from service.cli.upload import TIMEOUT_S, tell_failures, upload
 
 _MEDIA = {
     ".geojson": "application/geo+json",
@@ -104,9 +96,9 @@ def run_put(args: argparse.Namespace) -> int:
         (name, value) for name, value in given.items() if value is not None and name != "tags"
     ]
     params += [("tags", tag) for tag in args.tags or []] + args.default
-    with connected(args.url, timeout_s=_TIMEOUT_S) as client:
+    with connected(args.url, timeout_s=TIMEOUT_S) as client:
         send(client, "GET", "/readyz")
-        answer = _sent(client, args.name, file, media, params)
+        answer = upload(client, "PUT", _url(args.name), file, media, httpx.QueryParams(params))
     if "created" not in answer:
         return _tell(answer)
     expired = f", {answer['expired']} expired and left out" if answer["expired"] else ""
@@ -118,33 +110,8 @@ def run_put(args: argparse.Namespace) -> int:
     return 0
 
 
-def _sent(
-    client: httpx.Client, name: str, file: Path, media: str, params: list[tuple[str, Any]]
-) -> dict[str, Any]:
-    """The answer, or the problem that names members. Raises CliError."""
-    with sending(file) as sent:
-
-        def chunks() -> Iterator[bytes]:
-            with file.open("rb") as raw, unzipped(file, raw) as stream:
-                while chunk := stream.read(_CHUNK):
-                    yield chunk
-                    sent(raw.tell())
-
-        response = client.put(
-            _url(name), params=httpx.QueryParams(params), content=chunks(), headers={"Content-Type": media}
-        )
-    answer: dict[str, Any] = response.json() if not response.is_server_error else {}
-    if response.is_error and "failures" not in answer:
-        raise CliError(problem_text(response))
-    return answer
-
-
 def _tell(problem: dict[str, Any]) -> int:
-    for failure in problem["failures"][:_SHOWN]:
-        place = failure["place"] + (f", {failure['field']}" if failure["field"] else "")
-        print(f"{place}: {failure['detail']} ({failure['reason']})", file=sys.stderr)
-    if problem["refused"] > _SHOWN:
-        print(f"and {problem['refused'] - _SHOWN} more", file=sys.stderr)
+    tell_failures([(failure["place"], failure) for failure in problem["failures"]], problem["refused"])
     print("nothing was changed", file=sys.stderr)
     return FAILED
 
@@ -158,7 +125,7 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_delete(args: argparse.Namespace) -> int:
-    with connected(args.url, timeout_s=_TIMEOUT_S) as client:
+    with connected(args.url, timeout_s=TIMEOUT_S) as client:
         send(client, "DELETE", _url(args.name))
     print(f"{args.name} deleted")
     return 0

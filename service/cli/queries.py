@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,7 @@ import httpx
 
 from service.cli.client import add_url, connected, problem_text, send
 from service.cli.errors import FAILED, USAGE, CliError
-from service.cli.files import unzipped
-from service.cli.progress import sending
-
-_CHUNK = 64 * 1024
-_SHOWN = 20
-
-#: A bulk import is answered when all of it holds; large ones take a while.
-_TIMEOUT_S = 600.0
+from service.cli.upload import TIMEOUT_S, tell_failures, upload
 
 
 def add(commands: Any) -> None:
@@ -50,14 +42,11 @@ def add(commands: Any) -> None:
 def run_import(args: argparse.Namespace) -> int:
     if not args.file.is_file():
         raise CliError(f"there is no file {args.file}", USAGE)
-    with connected(args.url, timeout_s=_TIMEOUT_S) as client:
+    with connected(args.url, timeout_s=TIMEOUT_S) as client:
         send(client, "GET", "/readyz")
         summary = import_queries(client, args.file, atomic=not args.each)
-    for failure in summary["failures"][:_SHOWN]:
-        place = f"line {failure['line']}" + (f", {failure['field']}" if failure["field"] else "")
-        print(f"{place}: {failure['detail']} ({failure['reason']})", file=sys.stderr)
-    if len(summary["failures"]) > _SHOWN:
-        print(f"and {len(summary['failures']) - _SHOWN} more", file=sys.stderr)
+    failures = [(f"line {failure['line']}", failure) for failure in summary["failures"]]
+    tell_failures(failures, len(failures))
     print(
         f"{summary['received']} queries: {summary['created']} created, {summary['replaced']} replaced,"
         f" {summary['unchanged']} unchanged, {summary['refused']} refused"
@@ -67,23 +56,8 @@ def run_import(args: argparse.Namespace) -> int:
 
 def import_queries(client: httpx.Client, file: Path, *, atomic: bool) -> dict[str, Any]:
     """Sends a file as one streamed request; returns the service's summary. Raises CliError."""
-    with sending(file) as sent:
-
-        def chunks() -> Iterator[bytes]:
-            with file.open("rb") as raw, unzipped(file, raw) as stream:
-                while chunk := stream.read(_CHUNK):
-                    yield chunk
-                    sent(raw.tell())
-
-        response = client.post(
-            "/v1/queries:bulk",
-            params={"atomic": str(atomic).lower()},
-            content=chunks(),
-            headers={"Content-Type": "application/x-ndjson"},
-        )
-    answer: dict[str, Any] = response.json() if not response.is_server_error else {}
-    if response.is_error and "failures" not in answer:
-        raise CliError(problem_text(response))
+    params = httpx.QueryParams(atomic=str(atomic).lower())
+    answer = upload(client, "POST", "/v1/queries:bulk", file, "application/x-ndjson", params)
     return {"created": 0, "replaced": 0, "unchanged": 0, **answer}
 
 

@@ -31,6 +31,9 @@ from service.engine.commands import (
     PutQuery,
     PutSource,
     Registered,
+    RestateQuery,
+    delete_entry,
+    put_entry,
 )
 from service.engine.fingerprint import mark
 from service.language import Limits, parse_query, parse_source, patch_body, query_body, source_body
@@ -83,6 +86,8 @@ class Catalog:
         #: of the query set at ``offset``, see ``fingerprint``
         self.fingerprint = 0
         self.collections = Collections()
+        #: ids whose newest entry did nothing: compaction would keep that and drop the one that counts
+        self.hidden: set[str] = set()
         self._expiries: list[tuple[int, str]] = []
 
     def expired(self, now_ms: int) -> list[ExpireQuery]:
@@ -96,6 +101,10 @@ class Catalog:
         for id, expires_at in due.items():
             heappush(self._expiries, (expires_at, id))
         return [ExpireQuery(id, expires_at) for id, expires_at in due.items()]
+
+    def restated(self) -> list[RestateQuery]:
+        """What has to be written once more; it is there until that is applied. O(1) while there is none."""
+        return [RestateQuery(id) for id in sorted(self.hidden)]
 
     def snapshot(self, name: str) -> Snapshot:
         """What a plan for a collection of this name is made from. O(queries)."""
@@ -185,6 +194,7 @@ class Catalog:
 
     def _take_out(self, id: str) -> Registered | None:
         """Nothing is in force under this id any more. Returns what was registered."""
+        self.hidden.discard(id)
         old, bad = self.queries.pop(id, None), self.quarantined.pop(id, None)
         if old is not None:
             self.fingerprint ^= mark(old.version)
@@ -199,7 +209,10 @@ class Catalog:
         self.collections.left(offset, body["id"], body.get(TAG))
         old = self.queries.get(body["id"])
         if "expires_at" in body and (old is None or old.query.expires_at != body["expires_at"]):
-            return None  # another worker was faster, and it may be another query by now
+            # Another worker was faster, and it may be another query by now.
+            if old is not None or body["id"] in self.quarantined:
+                self.hidden.add(body["id"])
+            return None
         self._take_out(body["id"])
         self.collections.follow(offset, body["id"], None)
         if old is None:
@@ -284,6 +297,8 @@ class Draft:
                 return self._delete_query(command)
             case ExpireQuery():
                 return self._expire_query(command)
+            case RestateQuery():
+                return self._restate_query(command)
             case ChangeMember():
                 return self._change_member(command)
             case ChangeCollection():
@@ -376,8 +391,7 @@ class Draft:
         self._queries[query.id] = query
         if before is not None and query_body(before) == query_body(query):
             return Prepared("unchanged", query, None)
-        body = {"v": 1, "op": "query", "id": query.id, "query": query_body(query)}
-        entry = Entry(f"query:{query.id}", {**body, **left})
+        entry = put_entry(query.id, query_body(query), left)
         done: Done = "created" if before is None else "replaced"
         return Prepared(done, query, entry, self._sources[query.source])
 
@@ -422,22 +436,26 @@ class Draft:
         if before is None and not self._quarantined(command.id):
             raise _unknown(command.id)
         self._check_version(command.id, command.if_match)
-        left = self._membership(command.id)
-        self._queries[command.id] = None
-        self._growth -= before is not None
-        body = {"v": 1, "op": "delete", "id": command.id, "reason": "deleted", **left}
-        return Prepared("deleted", before, Entry(f"query:{command.id}", body))
+        return self._deleted(command.id, before, "deleted")
 
     def _expire_query(self, command: ExpireQuery) -> Prepared:
         before = self._current(command.id)
         if before is None or before.expires_at != command.expires_at:
             raise _unknown(command.id)
-        left = self._membership(command.id)
-        self._queries[command.id] = None
-        self._growth -= 1
-        body = {"v": 1, "op": "delete", "id": command.id, "reason": "expired", **left}
-        body["expires_at"] = command.expires_at
-        return Prepared("deleted", before, Entry(f"query:{command.id}", body))
+        return self._deleted(command.id, before, "expired", expires_at=command.expires_at)
+
+    def _deleted(self, id: str, before: Query | None, reason: str, **more: Any) -> Prepared:
+        left = self._membership(id)
+        self._queries[id] = None
+        self._growth -= before is not None
+        return Prepared("deleted", before, delete_entry(id, reason, **left, **more))
+
+    def _restate_query(self, command: RestateQuery) -> Prepared:
+        query = self._current(command.id)
+        if query is None and not self._quarantined(command.id):
+            raise _unknown(command.id)
+        body = query_body(query) if query is not None else self._catalog.quarantined[command.id].body
+        return Prepared("replaced", query, put_entry(command.id, body))
 
     def _quarantined(self, id: str) -> bool:
         return id not in self._queries and id in self._catalog.quarantined

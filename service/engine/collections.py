@@ -31,6 +31,8 @@ from service.engine.commands import (
     Entry,
     Prepared,
     Registered,
+    delete_entry,
+    put_entry,
 )
 from service.language import Limits, check_collection_name, is_query_id, parse_query, query_body
 from service.model import Query, Reason, Refusal, Source
@@ -235,9 +237,8 @@ def _put(query: Query, source: Source, old: Registered | None) -> ChangeMember |
     body = query_body(query)
     if before is not None and query_body(before) == body:
         return None
-    entry = Entry(f"query:{query.id}", {"v": 1, "op": "query", "id": query.id, "query": body})
     done: Done = "created" if before is None else "replaced"
-    return ChangeMember(query.id, before, Prepared(done, query, entry, source))
+    return ChangeMember(query.id, before, Prepared(done, query, put_entry(query.id, body), source))
 
 
 def _deletions(name: str, snapshot: Snapshot, seen: set[str]) -> list[ChangeMember]:
@@ -245,8 +246,8 @@ def _deletions(name: str, snapshot: Snapshot, seen: set[str]) -> list[ChangeMemb
     for id in sorted(snapshot.members.keys() - seen):
         old = snapshot.members[id]
         before = old.query if old else None
-        body = {"v": 1, "op": "delete", "id": id, "reason": "deleted", TAG: name}
-        gone.append(ChangeMember(id, before, Prepared("deleted", before, Entry(f"query:{id}", body))))
+        entry = delete_entry(id, "deleted", **{TAG: name})
+        gone.append(ChangeMember(id, before, Prepared("deleted", before, entry)))
     return gone
 
 

@@ -57,11 +57,29 @@ class ExpireQuery:
     expires_at: int
 
 
+@dataclass(frozen=True, slots=True)
+class RestateQuery:
+    """Writes what is registered (or quarantined) under an id once more, as it is: the newest entry under its
+    compaction key has become one that did nothing."""
+
+    id: str
+
+
 class Entry(NamedTuple):
     """One command as it lies in the log: compaction key and JSON body."""
 
     key: str
     body: dict[str, Any]
+
+
+def put_entry(id: str, body: Any, left: Mapping[str, str] | None = None) -> Entry:
+    """The entry of a query as it is now; ``left`` says which collection it has been taken out of, if so."""
+    return Entry(f"query:{id}", {"v": 1, "op": "query", "id": id, "query": body, **(left or {})})
+
+
+def delete_entry(id: str, reason: str, **more: Any) -> Entry:
+    """The entry of a query that is gone."""
+    return Entry(f"query:{id}", {"v": 1, "op": "delete", "id": id, "reason": reason, **more})
 
 
 Done = Literal["created", "replaced", "unchanged", "deleted"]
@@ -99,7 +117,16 @@ class ChangeCollection:
     prepared: Prepared
 
 
-Command = PutSource | PutQuery | PatchQuery | DeleteQuery | ExpireQuery | ChangeMember | ChangeCollection
+Command = (
+    PutSource
+    | PutQuery
+    | PatchQuery
+    | DeleteQuery
+    | ExpireQuery
+    | RestateQuery
+    | ChangeMember
+    | ChangeCollection
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,11 +126,10 @@ class Engine:
 
         The catalog must be where the partition's position is: its streams have seen just those commands."""
         log, queries = self._make_state_log(), self.queries_of(task)
-        records = list(records)
-        known = heard(records)
         kinds: dict[bytes, list[tuple[bytes, bytes]]] = {aggregates.KEY: [], owed.KEY: [], HEARD: []}
         table = log.load(_apart(records, kinds), queries)
         table.owed.load(kinds[owed.KEY], table.told)
+        known = heard(kinds[HEARD])
         asking = [
             (slot, query, table.members_at(member_rows(table, queries, query)))
             for slot, query in enumerate(queries.queries)

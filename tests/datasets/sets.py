@@ -124,6 +124,9 @@ class Play:
                 borders.append((head, record["stream_id"], record["seq"], f"{head},{tail}"))
             else:
                 counts["refused"] += 1
+        # Records of a large command come in portions, with events of other streams in between.
+        rank = {label: place for place, label in enumerate(dict.fromkeys(self.row_of.values()))}
+        borders.sort(key=lambda border: rank[border[0].partition(",")[0]])
         lines = [line for *_, line in _in_stream_order(borders)]
         match_digest = hashlib.sha256()
         for row in range(self.rows):

@@ -8,7 +8,19 @@ Not for: faults that raise an exception by themselves; anybody finds those.
 
 from __future__ import annotations
 
-from service.engine import changes, crossings, delta, due, engine, events, kernels, memory, state, streams
+from service.engine import (
+    changes,
+    crossings,
+    delta,
+    due,
+    engine,
+    events,
+    kernels,
+    memory,
+    payments,
+    state,
+    streams,
+)
 from service.engine.aggregates import PartitionAggregates
 from tests.engine.planting import Fault
 
@@ -75,10 +87,10 @@ TIME = (
     ),
     Fault(
         "what has expired is removed before waits end", due, "fire",
-        """ended = _end_waits(task, table, queries, up_to, changes)
-        expired = _expire(task, table, queries, up_to, changes, max_ids)""",
-        """expired = _expire(task, table, queries, up_to, changes, max_ids)
-        ended = _end_waits(task, table, queries, up_to, changes)""",
+        """effects += _end_waits(task, table, queries, up_to, changes)
+        effects += _expire(task, table, queries, up_to, changes, max_ids)""",
+        """effects += _expire(task, table, queries, up_to, changes, max_ids)
+        effects += _end_waits(task, table, queries, up_to, changes)""",
         "cuts", 18,
     ),
     Fault(
@@ -213,7 +225,7 @@ PAIRS = (
         "line", 0,
     ),
     Fault(
-        "an update during a silence ends a wait", changes._Group, "effects",
+        "an update during a silence ends a wait", changes._Group, "_move",
         "silent=now - table.seen[streams] >= (queries.source.stale_after or NEVER)",
         "silent=np.zeros(len(streams), np.bool_)",
         "kept", 15,
@@ -234,7 +246,7 @@ PAIRS = (
         "line", 7,
     ),
     Fault(
-        "an update forgets members that only keep holds", changes._Group, "effects",
+        "an update forgets members that only keep holds", changes._Group, "_move",
         "held1=inside1 | kept", "held1=inside1",
         "line", 7,
     ),
@@ -298,28 +310,28 @@ RECORDS = (
         "line", 2,
     ),
     Fault(
-        "records of a command are not counted in the state", changes._Group, "effects",
-        "table.touch(streams)\n    return", "return",
+        "records of a command are not counted in the state", payments, "pay",
+        "table.touch_in_place(streams)", "pass",
         "plane", 4,
     ),
     Fault(
-        "memory that a command changes is not recorded in the state", changes._Group, "effects",
-        "table.touch(streams[changed])", "pass",
+        "memory that a command changes is not recorded in the state", changes._Group, "_move",
+        "table.touch_in_place(streams[changed])", "pass",
         "kept", 6,
     ),
     Fault(
-        "the end of the border kinds does not close what is open", changes._Group, "effects",
+        "the end of the border kinds does not close what is open", changes._Group, "_move",
         "(stays & both0 & ~both1)", "(stays & False)",
         "kept", 11,
     ),
     Fault(
-        "the begin of the border kinds does not tell who is inside", changes._Group, "effects",
+        "the begin of the border kinds does not tell who is inside", changes._Group, "_move",
         "(stays & both1 & ~both0)", "(stays & False)",
         "kept", 11,
     ),
     Fault(
-        "a command tells the wall time, not the partition's", changes._Group, "effects",
-        "ts=np.full(len(told), now, dtype=np.int64)", "ts=np.full(len(told), now_ms, dtype=np.int64)",
+        "a command tells the wall time, not the partition's", changes._Group, "apply",
+        "self._told(queries, now)", "self._told(queries, now_ms)",
         "line", 0,
     ),
     Fault(
@@ -328,9 +340,9 @@ RECORDS = (
         "kept", 11,
     ),
     Fault(
-        "a deletion tells no more than one leave of a stream", changes._Group, "effects",
-        "told = told[np.lexsort((streams[told], places[told]))]",
-        "told = told[np.unique(streams[told], return_index=True)[1]]",
+        "a deletion tells no more than one leave of a stream", changes._Group, "apply",
+        'told = told[np.argsort(pairs.places[told], kind="stable")]',
+        "told = told[np.unique(pairs.rows[told], return_index=True)[1]]",
         "kept", 11,
     ),
     Fault(

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from service.decode import Decoder
-from service.engine.commands import Command, DeleteQuery, Entry, ExpireQuery, Prepared, PutQuery, PutSource
+from service.engine.commands import (
+    Command,
+    DeleteQuery,
+    Entry,
+    ExpireQuery,
+    Prepared,
+    PutQuery,
+    PutSource,
+    RestateQuery,
+)
 from service.engine.effects import Task
 from service.engine.engine import Engine
 from service.log.port import Record
@@ -137,6 +146,53 @@ def member(id: str, collection: str | None = "c", **fields: Any) -> PutQuery:
     return PutQuery(id, {"source": "s", "where": "x > 0", "tags": tags, **fields})
 
 
+def compacted(log: list[Entry]) -> list[tuple[int, Any]]:
+    """What is left of a log: the newest entry of each key."""
+    newest = {key: offset for offset, (key, _) in enumerate(log)}
+    return [(offset, body) for offset, (key, body) in enumerate(log) if newest[key] == offset]
+
+
+def write(engine: Engine, log: list[Entry], *commands: Command) -> None:
+    for command in commands:
+        entry = engine.draft(0).prepare(command).entry
+        assert entry is not None
+        log.append(entry)
+        engine.command([(len(log) - 1, entry.body)], 0)
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["registered", "quarantined"])
+def test_a_query_outlives_the_late_expiry_of_its_predecessor(broken: bool) -> None:
+    engine = Engine()
+    log: list[Entry] = []
+    body = {"source": "s", "where": "x > 0", "tags": {"collection": "c"}}
+    write(engine, log, BROAD, PutQuery("c:a", {**body, "expires_at": 9}))
+    late = engine.draft(0).prepare(ExpireQuery("c:a", 9)).entry
+    assert late is not None
+    write(engine, log, PutQuery("c:a", body))
+    if broken:
+        broken_entry = Entry(
+            "query:c:a", {**log[-1].body, "query": {**log[-1].body["query"], "where": "w > 0"}}
+        )
+        log[-1] = broken_entry
+        engine.command([(len(log) - 1, broken_entry.body)], 0)
+    assert engine.catalog.restated() == []
+    engine.command([(len(log), late.body)], 0)
+    log.append(late)
+    assert engine.catalog.restated() == [RestateQuery("c:a")]
+
+    write(engine, log, *engine.catalog.restated())
+    assert engine.catalog.restated() == []
+    again = Engine()
+    again.command(compacted(log), 0)
+    assert again.catalog.queries.keys() == engine.catalog.queries.keys() == (set() if broken else {"c:a"})
+    assert again.catalog.quarantined.keys() == engine.catalog.quarantined.keys()
+    assert again.catalog.collections.members == engine.catalog.collections.members
+    assert again.catalog.restated() == []
+    write(engine, log, DeleteQuery("c:a"))
+    engine.command([(len(log), late.body)], 0)
+    assert engine.catalog.restated() == [], "nothing is left to be hidden"
+
+
 @pytest.mark.parametrize(
     ("commands", "version"),
     [
@@ -160,8 +216,7 @@ def test_the_version_of_a_collection_does_not_go_back_by_compaction(
         engine.command([(len(log), entry.body)], 0)
         log.append(entry)
     assert engine.catalog.collections.versions["c"] == version
-    newest = {key: offset for offset, (key, _) in enumerate(log)}
     again = Engine()
-    again.command([(at, body) for at, (key, body) in enumerate(log) if newest[key] == at], 0)
+    again.command(compacted(log), 0)
     assert again.catalog.queries == engine.catalog.queries
     assert again.catalog.collections.versions["c"] == version

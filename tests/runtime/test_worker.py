@@ -277,3 +277,16 @@ def test_events_are_served_while_a_command_is_told(
     assert _counted(metrics)["rangewatch_owed_records"] == 0
     assert _counted(metrics)["rangewatch_enters_total"] == 20
     worker.close()
+
+
+def test_what_a_late_expiry_hides_is_written_once_more(worker: Worker, log: Failing, store: Store) -> None:
+    body = {"v": 1, "op": "delete", "id": "q", "reason": "expired", "expires_at": 5}
+    log.append_commands([Message(b"query:q", json.dumps(body).encode())])
+    for _ in range(5):
+        worker.step([], timeout_s=0)
+    entries = [json.loads(record.value or b"") for record in log.commands(0, log.end_of_commands())]
+    assert [entry["op"] for entry in entries] == ["source", "query", "delete", "query"], "and only once"
+    assert entries[3]["query"] == entries[1]["query"]
+    store.append(TOPIC, _event(1)._replace(partition=0))
+    worker.step([], timeout_s=0)
+    assert [output.topic for output in store.outputs] == ["matches", "borders"], "nobody has left"

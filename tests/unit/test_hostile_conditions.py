@@ -83,7 +83,7 @@ HOSTILE: dict[str, tuple[Any, Reason]] = {
     ),
     "a product of products that are mostly empty": (
         " and ".join(one_of_two(i % 8, 4 * (i // 8)) for i in range(60)),
-        Reason.EMPTY_RANGE,
+        Reason.LIMIT,
     ),
     "products inside products": (
         "(" * 60 + "a0 == 1 or a0 == 3" + "".join(f") and {one_of_two(i)}" for i in range(1, 61)),
