@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -199,7 +200,7 @@ def open_log(settings: Settings) -> Log:
         replication=settings.replication,
         max_message_bytes=max_bytes,
         client=client_of(settings),
-        client_options=client_options(settings, client_of(settings)),
+        client_options=partial(client_options, settings),
         timeout_s=settings.log_timeout_s,
         session_timeout_s=settings.session_timeout_s,
     )

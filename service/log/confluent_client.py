@@ -36,8 +36,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from service.log import kafka_client
 from service.log.confluent_errors import MOVING, log_error
-from service.log.kafka_library import LOOKS_THE_SAME, Mark
+from service.log.kafka_library import CONFLUENT_KAFKA, LOOKS_THE_SAME, Mark, OptionsOf
 from service.log.port import LogUnavailable, Record, TopicPartition
 
 #: A batch of messages is larger than its largest message by its header, the key and the lengths.
@@ -70,7 +71,7 @@ class Cluster:
         replication: int,
         max_message_bytes: int,
         timeout_s: float,
-        client_options: Mapping[str, Any],
+        client_options: OptionsOf,
     ) -> None:
         self.max_message_bytes = max_message_bytes
         self.timeout_s = timeout_s
@@ -83,8 +84,17 @@ class Cluster:
             "reconnect.backoff.max.ms": 1000,
             "log_level": _LOG_LEVEL,
             "error_cb": self._note,
-            **client_options,
+            **client_options(CONFLUENT_KAFKA),
         }
+        #: The same, as kafka-python sees it.
+        self.beside = kafka_client.Cluster(
+            bootstrap,
+            topic_prefix=topic_prefix,
+            replication=replication,
+            max_message_bytes=max_message_bytes,
+            timeout_s=timeout_s,
+            client_options=client_options,
+        )
         self._admin: AdminClient | None = None
         self._partition_counts: dict[str, int] = {}
 

@@ -7,6 +7,10 @@ anew by the next poll. So there is no seeking and no pausing, and what was fetch
 
 A poll takes what the library's threads have fetched. Waiting cannot be ended from outside, so it goes in
 slices of ``_SLICE_S``.
+
+What the group has committed is asked for over kafka-python. This library takes a note beside an offset for
+text that ends with a zero byte, and where there is none, as in what kafka-python writes, it reads on into
+memory that is not the note's: it might tell of another command offset.
 """
 
 from __future__ import annotations
@@ -20,12 +24,13 @@ from itertools import groupby, islice, repeat
 from operator import is_
 from typing import Any
 
-from confluent_kafka import OFFSET_INVALID, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka import Message as Found
 from confluent_kafka import TopicPartition as ClusterPartition
 
 from service.log.confluent_client import MARK_WAIT_MS, Cluster
 from service.log.kafka_library import Mark
+from service.log.kafka_reader import Notes
 from service.log.kafka_share import Share
 from service.log.port import Assignment, Chunk, Record, TopicPartition
 
@@ -72,6 +77,7 @@ class GroupReader:
             auto_offset_reset="error",  # what is gone is not passed over in silence
             enable_partition_eof=True,
         )
+        self._notes = Notes(cluster.beside, group)
         self._share = Share()
         self._topics: list[str] = []
         #: where reading goes on, of every partition that has been started
@@ -105,6 +111,7 @@ class GroupReader:
         closing = threading.Thread(target=self._close, name="kafka-leave", daemon=True)
         closing.start()
         closing.join(timeout_s)
+        self._notes.close()
 
     def _close(self) -> None:
         with contextlib.suppress(KafkaException, RuntimeError):
@@ -221,17 +228,7 @@ class GroupReader:
     # ---- partitions
 
     def committed(self, partition: TopicPartition) -> Mark | None:
-        source = self._cluster.partition(partition)
-        with self._cluster.translated():
-            (found,) = self._consumer.committed([source], timeout=self._cluster.patience_s)
-            if found.error is not None:
-                raise KafkaException(found.error)
-        if found.offset == OFFSET_INVALID:
-            return None
-        try:
-            return Mark(found.offset, found.metadata or "")
-        except UnicodeDecodeError:  # of a note without its end, which is none of ours
-            return Mark(found.offset, "")
+        return self._notes.committed(partition)
 
     def start(self, partition: TopicPartition, offset: int) -> None:
         self._share.check(partition)

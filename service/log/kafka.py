@@ -24,12 +24,19 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from service.log import topics
 from service.log.clock import now_ms
-from service.log.kafka_library import KAFKA_PYTHON, CommandReader, GroupReader, Mark, Placed, library
+from service.log.kafka_library import (
+    KAFKA_PYTHON,
+    CommandReader,
+    GroupReader,
+    Mark,
+    OptionsOf,
+    Placed,
+    library,
+)
 from service.log.port import (
     MOST_COMMANDS,
     Commit,
@@ -59,8 +66,8 @@ class KafkaLog:
     ``transactional_id`` belongs to one worker at a time: opening a log with it fences the previous holder.
     A worker that has been silent for ``session_timeout_s`` is passed over by the group.
     ``partitions``, ``replication`` and ``command_history_ms`` are for topics that the log creates.
-    ``client`` names the library (``kafka_library``); ``client_options`` are options of security, as that
-    library has them (``kafka_security``). ``clock_ms`` stamps the records that are written (ms since 1970).
+    ``client`` names the library (``kafka_library``); ``client_options`` gives its options of security
+    (``kafka_security``). ``clock_ms`` stamps the records that are written (ms since 1970).
     """
 
     def __init__(
@@ -77,7 +84,7 @@ class KafkaLog:
         timeout_s: float = 20.0,
         session_timeout_s: float = 15.0,
         client: str = KAFKA_PYTHON,
-        client_options: Mapping[str, Any] | None = None,
+        client_options: OptionsOf = lambda _: {},
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._group = group
@@ -92,7 +99,7 @@ class KafkaLog:
             replication=replication,
             max_message_bytes=max_message_bytes,
             timeout_s=timeout_s,
-            client_options=client_options or {},
+            client_options=client_options,
         )
         self._transactions = self._library.transactions(self._cluster, transactional_id)
         self._appender = self._library.appender(self._cluster)

@@ -22,7 +22,7 @@ from kafka import errors as kafka_errors
 from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
 from kafka.protocol.consumer import IsolationLevel
 
-from service.log.kafka_library import LOOKS_THE_SAME
+from service.log.kafka_library import KAFKA_PYTHON, LOOKS_THE_SAME, OptionsOf
 from service.log.port import LogError, LogFenced, LogUnavailable, LogUnusable, Record, TopicPartition
 
 #: A worker that has been passed over by its group, whose transactional id another one uses now, or whose
@@ -102,7 +102,7 @@ class Cluster:
         replication: int,
         max_message_bytes: int,
         timeout_s: float,
-        client_options: Mapping[str, Any],
+        client_options: OptionsOf,
     ) -> None:
         self.max_message_bytes = max_message_bytes
         self.timeout_s = timeout_s
@@ -113,7 +113,7 @@ class Cluster:
             "bootstrap_timeout_ms": int(timeout_s * 1000),
             "request_timeout_ms": int(timeout_s * 1000),
             "reconnect_backoff_max_ms": 1000,
-            **client_options,
+            **client_options(KAFKA_PYTHON),
         }
         self._admin: KafkaAdminClient | None = None
         self._partition_counts: dict[str, int] = {}

@@ -25,14 +25,12 @@ CONFLUENT_KAFKA = "confluent-kafka"
 LOOKS_THE_SAME = "; a wrong password, certificate or security protocol looks the same"
 _PACKAGES = {KAFKA_PYTHON: "kafka", CONFLUENT_KAFKA: "confluent_kafka"}
 
-
-#: What ends a note in the cluster. confluent-kafka writes it by itself, and where it is missing reads on into
-#: whatever lies behind the note in memory.
-MARK_END = "\0"
+OptionsOf = Callable[[str], Mapping[str, Any]]
+"""The options of security that a library is to have, by its name, as it names them."""
 
 
 class Mark(NamedTuple):
-    """An offset that a group commits, and what it notes beside it (in the cluster before ``MARK_END``)."""
+    """An offset that a group commits, and what it notes beside it."""
 
     offset: int
     metadata: str
@@ -47,7 +45,8 @@ class Placed(NamedTuple):
 
 
 class Cluster(Protocol):
-    """A Kafka cluster as one worker sees it. Any thread may call ``partition_count`` and ``ends``."""
+    """A Kafka cluster as one worker sees it. Any thread may call ``partition_count`` and ``ends``. Made with
+    ``client_options``, which gives the options of security that a library is to have."""
 
     def open(self) -> None: ...
 
@@ -201,7 +200,8 @@ def is_installed(name: str) -> bool:
 
 
 def library(name: str) -> Library:
-    """The parts of a library. Imports it, and no other. Raises ImportError where it is not installed."""
+    """The parts of a library. Imports confluent-kafka only where it is meant, and raises ImportError where it
+    is not installed."""
     if chosen(name) == CONFLUENT_KAFKA:
         from service.log import confluent_client, confluent_reader, confluent_writer
 

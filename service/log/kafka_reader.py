@@ -23,13 +23,15 @@ from kafka import TopicPartition as ClusterPartition
 from kafka.structs import ConsumerGroupMetadata
 
 from service.log.kafka_client import Cluster, translated
-from service.log.kafka_library import MARK_END, Mark
+from service.log.kafka_library import Mark
 from service.log.kafka_share import Share
 from service.log.port import Assignment, Chunk, Record, TopicPartition
 
 #: A fetch that finds nothing comes back after this, and only then can a partition join the next one.
 _FETCH_WAIT_MS = 250
 _JOIN_WAIT_MS = 300
+#: What confluent-kafka writes behind every note.
+_NOTE_END = "\0"
 
 
 class GroupReader:
@@ -133,10 +135,7 @@ class GroupReader:
 
     def committed(self, partition: TopicPartition) -> Mark | None:
         """The offset that the group has committed. Waits for transactions that are about to move it."""
-        source, timeout_ms = self._cluster.partition(partition), self._cluster.patience_s * 1000
-        with translated():
-            found = self._consumer.committed(source, metadata=True, timeout_ms=timeout_ms)
-        return None if found is None else Mark(found.offset, found.metadata.removesuffix(MARK_END))
+        return _committed(self._consumer, self._cluster, partition)
 
     def start(self, partition: TopicPartition, offset: int) -> None:
         self._share.check(partition)
@@ -226,6 +225,34 @@ class CommandReader:
     def when_fetched(self, call: Callable[[], None]) -> None:
         """Calls, from another thread, when a fetch that is under way comes in."""
         _when_fetched(self._consumer, call)
+
+
+class Notes:
+    """What a group has committed, seen by one who is not of it. Connects with the first question."""
+
+    def __init__(self, cluster: Cluster, group: str) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._consumer: KafkaConsumer | None = None
+
+    def committed(self, partition: TopicPartition) -> Mark | None:
+        """As ``GroupReader.committed``."""
+        if self._consumer is None:
+            self._consumer = self._cluster.consumer(group_id=self._group, retry_backoff_ms=20)
+        return _committed(self._consumer, self._cluster, partition)
+
+    def close(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            with translated():
+                consumer.close(autocommit=False, timeout_ms=0)
+
+
+def _committed(consumer: KafkaConsumer, cluster: Cluster, partition: TopicPartition) -> Mark | None:
+    source, timeout_ms = cluster.partition(partition), cluster.patience_s * 1000
+    with translated():
+        found = consumer.committed(source, metadata=True, timeout_ms=timeout_ms)
+    return None if found is None else Mark(found.offset, found.metadata.removesuffix(_NOTE_END))
 
 
 def _when_fetched(consumer: KafkaConsumer, call: Callable[[], None]) -> None:

@@ -28,7 +28,7 @@ from kafka.partitioner.default import murmur2
 from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
 
 from service.log.kafka_client import BATCH_OVERHEAD_BYTES, Cluster, log_error, translated
-from service.log.kafka_library import MARK_END, Mark, Placed
+from service.log.kafka_library import Mark, Placed
 from service.log.port import LogFenced, LogUnavailable, LogUnusable, Message, Output, TopicPartition
 
 _Fill = Callable[[KafkaProducer, "Partitions"], Iterable[Any]]
@@ -102,7 +102,7 @@ class Transactions:
             yield from _sent(producer, partitions, state, ts)
 
         offsets = {
-            self._cluster.partition(partition): OffsetAndMetadata(mark.offset, mark.metadata + MARK_END, -1)
+            self._cluster.partition(partition): OffsetAndMetadata(mark.offset, mark.metadata, -1)
             for partition, mark in marks.items()
         }
         self._run(fill, offsets, membership)

@@ -30,7 +30,7 @@ def produce(address: str, client: str, prefix: str, made: list[tuple[bytes, byte
         replication=1,
         max_message_bytes=1 << 20,
         timeout_s=20,
-        client_options={},
+        client_options=lambda _: {},
     )
     appender = parts.appender(cluster)
     appender.open()

@@ -18,7 +18,6 @@ from kafka import KafkaAdminClient, KafkaConsumer
 from kafka import TopicPartition as ClusterPartition
 from kafka.admin import OffsetSpec
 
-from service.log.kafka_library import MARK_END
 from service.log.port import Position, Record, TopicPartition
 
 _OFFSETS = "__consumer_offsets"
@@ -120,9 +119,8 @@ def _key(raw: bytes) -> tuple[str, str, int] | None:
 
 
 def _noted(metadata: str) -> int:
-    """The command offset beside an event offset."""
-    assert metadata.endswith(MARK_END)
-    return int(metadata.removesuffix(MARK_END))
+    """The command offset beside an event offset, as either library writes it."""
+    return int(metadata.removesuffix("\0"))
 
 
 def _position(raw: bytes) -> Position:

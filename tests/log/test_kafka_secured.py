@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -171,14 +172,14 @@ def test_what_does_not_fit_is_named_at_the_start(
 
 
 def opened(secured: Secured, client: str, timeout_s: float = 20.0, **others: Any) -> KafkaLog:
-    options = client_options(load_settings(secured.settings(**others)), client)
+    settings = load_settings(secured.settings(**others))
     return KafkaLog(
         secured.address,
         transactional_id="test",
         group="test",
         partitions=1,
         client=client,
-        client_options=options,
+        client_options=partial(client_options, settings),
         timeout_s=timeout_s,
     )
 
