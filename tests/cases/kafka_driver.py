@@ -47,11 +47,9 @@ class StampedLog(KafkaLog):
 
 
 class KafkaDriver(HttpDriver):
-    """One service after another in one consumer group; all cases of a module share its topics. ``client`` is
-    the library of the service; what stands around it uses kafka-python."""
+    """One service after another in one consumer group; all cases of a module share its topics."""
 
-    def __init__(self, broker: Broker, mode: Mode, client: str) -> None:
-        self._client = client
+    def __init__(self, broker: Broker, mode: Mode) -> None:
         self._bootstrap = broker.address
         self.prefix = f"cases-{os.getpid()}-{next(_numbers)}."
         self._workers = itertools.count()
@@ -80,7 +78,6 @@ class KafkaDriver(HttpDriver):
             group=f"{self.prefix}group",
             topic_prefix=self.prefix,
             partitions=OUTPUT_PARTITIONS,
-            client=self._client,
         )
 
     def close(self) -> None:

@@ -7,21 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from service.log.kafka_library import CONFLUENT_KAFKA, KAFKA_PYTHON
+from service.log.kafka_library import AUTO
 from tests.broker import broker  # noqa: F401 (a fixture)
 from tests.faults.alone import Alone, LosingFile, LosingTopics
 
 
-@pytest.fixture(
-    params=[
-        "sqlite",
-        *(pytest.param(name, marks=pytest.mark.kafka) for name in (KAFKA_PYTHON, CONFLUENT_KAFKA)),
-    ]
-)
+@pytest.fixture(params=["sqlite", pytest.param("kafka", marks=pytest.mark.kafka)])
 def alone(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Alone]:
     if request.param == "sqlite":
         one = Alone(LosingFile(tmp_path / "log.db"))
     else:
-        one = Alone(LosingTopics(request.getfixturevalue("broker").address, client=request.param))
+        one = Alone(LosingTopics(request.getfixturevalue("broker").address, client=AUTO))
     yield one
     one.close()

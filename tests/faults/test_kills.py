@@ -25,7 +25,6 @@ from tests.faults.world import World, world
 pytestmark = [pytest.mark.kafka, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 BOTH = (KAFKA_PYTHON, CONFLUENT_KAFKA)
-LIBRARIES = pytest.mark.parametrize("client", BOTH)
 SECONDS = float(os.environ.get("FAULTS_SECONDS", "30"))
 SEED = int(os.environ.get("FAULTS_SEED", time.time_ns() % 1_000_000))
 
@@ -68,9 +67,8 @@ def until_it_dies(one: World, victim: Worker) -> None:
     assert victim.burnt, f"it has died of something else than {victim.fuse}"
 
 
-@LIBRARIES
-def test_named_points(broker: Broker, tmp_path: Path, client: str) -> None:
-    with world(tmp_path, broker.address, prefix(), SEED, clients=[client]) as one:
+def test_named_points(broker: Broker, tmp_path: Path) -> None:
+    with world(tmp_path, broker.address, prefix(), SEED) as one:
         one.begin("calm")
         one.send(300)
         for fuse in AT_WORK:
@@ -90,11 +88,8 @@ def test_named_points(broker: Broker, tmp_path: Path, client: str) -> None:
         one.judge()
 
 
-@LIBRARIES
-def test_a_partition_that_missed_commands_is_told_of_them_once(
-    broker: Broker, tmp_path: Path, client: str
-) -> None:
-    with world(tmp_path, broker.address, prefix(), SEED, clients=[client]) as one:
+def test_a_partition_that_missed_commands_is_told_of_them_once(broker: Broker, tmp_path: Path) -> None:
+    with world(tmp_path, broker.address, prefix(), SEED) as one:
         one.begin("calm")
         one.send(300)
         for fuse in WHILE_CATCHING_UP:
@@ -108,10 +103,9 @@ def test_a_partition_that_missed_commands_is_told_of_them_once(
         one.judge()
 
 
-@LIBRARIES
-def test_a_worker_that_stood_still_writes_nothing_more(broker: Broker, tmp_path: Path, client: str) -> None:
+def test_a_worker_that_stood_still_writes_nothing_more(broker: Broker, tmp_path: Path) -> None:
     """A zombie: the group and, in the middle of a transaction, the broker have given it up meanwhile."""
-    with world(tmp_path, broker.address, prefix(), SEED, clients=[client]) as one:
+    with world(tmp_path, broker.address, prefix(), SEED) as one:
         one.begin("calm")
         one.send(300)
         for point in ("after poll", "before commit"):
@@ -131,13 +125,10 @@ def working(one: World, worker: Worker) -> bool:
     return worker.burnt
 
 
-@LIBRARIES
-def test_a_transaction_that_takes_too_long_comes_to_nothing(
-    broker: Broker, tmp_path: Path, client: str
-) -> None:
+def test_a_transaction_that_takes_too_long_comes_to_nothing(broker: Broker, tmp_path: Path) -> None:
     """The broker ends it, and the group has noticed nothing."""
     patient = ("--session-timeout-s", "60", "--log-timeout-s", "2")
-    with world(tmp_path, broker.address, prefix(), SEED, *patient, clients=[client]) as one:
+    with world(tmp_path, broker.address, prefix(), SEED, *patient) as one:
         one.begin("first")
         one.fleet.workers["first"].stop()
         slow = one.fleet.start("slow", Fuse("before commit", 3, "SIGSTOP"))

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from kafka.structs import OffsetAndMetadata
 
 from deploy.kafka.broker import Broker, free_ports, start
 from service.log.kafka import KafkaLog
-from service.log.kafka_library import CONFLUENT_KAFKA, KAFKA_PYTHON, MARK_END
+from service.log.kafka_library import CONFLUENT_KAFKA, KAFKA_PYTHON
 from service.log.port import (
     Commit,
     LogFenced,
@@ -54,8 +55,15 @@ def site(broker: Broker, client: str) -> KafkaSite:
 
 
 @pytest.fixture
+def other(client: str) -> str:
+    """The library that the log does not use."""
+    (name,) = {KAFKA_PYTHON, CONFLUENT_KAFKA} - {client}
+    return name
+
+
+@pytest.fixture
 def make(site: KafkaSite) -> Iterator[Callable[[str], KafkaLog]]:
-    """Makes a log for a worker; all are closed at the end."""
+    """Makes a log for a worker, over the library that the site names then; all are closed at the end."""
     made: list[KafkaLog] = []
 
     def one(worker: str) -> KafkaLog:
@@ -155,7 +163,7 @@ def test_position_and_state_wait_for_a_transaction_that_is_being_committed(
     stranger.begin_transaction()
     stranger.send(site.prefix + "state", b"new", f"{TOPIC}/0/".encode() + b"s", partition=0)
     place = ClusterPartition(site.prefix + TOPIC, 0)
-    stranger.send_offsets_to_transaction({place: OffsetAndMetadata(7, "3" + MARK_END, -1)}, site.group)
+    stranger.send_offsets_to_transaction({place: OffsetAndMetadata(7, "3", -1)}, site.group)
     gain(log, site.partitions)
     with ThreadPoolExecutor() as pool:
         found = pool.submit(lambda: (log.position(ZERO), list(log.restore(ZERO))))
@@ -187,8 +195,13 @@ def share(first: KafkaLog, second: KafkaLog) -> tuple[TopicPartition, TopicParti
     return mine[0].pop(), mine[1].pop()
 
 
-def test_partitions_move_and_carry_their_position(make: Callable[[str], KafkaLog], site: KafkaSite) -> None:
-    first, second = make("first"), make("second")
+def test_partitions_move_and_carry_their_position(
+    make: Callable[[str], KafkaLog], site: KafkaSite, other: str
+) -> None:
+    """To a worker over the other library, and back when that one leaves."""
+    first = make("first")
+    site.client = other
+    second = make("second")
     begin(first, TOPIC, partitions=2)
     first.append_events(TOPIC, [Message(b"k", b"%d" % number, number % 2) for number in range(20)])
     for chunk in events(first, 20):
@@ -202,6 +215,16 @@ def test_partitions_move_and_carry_their_position(make: Callable[[str], KafkaLog
         log.start(partition, 6)
         assert len(values(events(log, 4))) == 4
         log.commit(step(10, partition=partition, value=b"after"))
+    first.append_events(TOPIC, [Message(b"k", b"last", number) for number in range(2)])
+    second.close()
+    with closing(site.admin()) as admin:  # it has left, and nobody waits for its session to end
+        assert len(admin.describe_groups([site.group])[site.group]["members"]) == 1
+    assert gain(first, 2) == [ZERO, ONE]
+    for partition in (ZERO, ONE):
+        assert first.position(partition) == Position(10, 10)
+        assert list(first.restore(partition)) == [StateRecord(b"s", b"after")]
+        first.start(partition, 10)
+    assert values(events(first, 2)) == [b"last", b"last"]
     assert {value for _, value in site.outputs("matches")} == {b"v", b"after"}
 
 
@@ -269,33 +292,37 @@ def test_one_transactional_id_is_one_workers(make: Callable[[str], KafkaLog], si
     assert site.outputs("matches") == [(b"k", b"first")]
 
 
-def test_leaving_is_noticed_at_once(make: Callable[[str], KafkaLog], site: KafkaSite) -> None:
-    first, second = make("first"), make("second")
-    begin(first, TOPIC, partitions=2)
-    opened(second, TOPIC)
-    share(first, second)
-    first.close()
-    with closing(site.admin()) as admin:
-        described = admin.describe_groups([site.group])
-    assert len(described[site.group]["members"]) == 1
-    gain(second, 2)
-
-
-def test_a_group_goes_on_over_the_other_library(broker: Broker, client: str) -> None:
-    site = KafkaSite(broker.address, client=client)
+def test_a_group_goes_on_over_the_other_library(site: KafkaSite, other: str) -> None:
     with closing(site.log()) as log:
         begin(log, TOPIC, partitions=2)
         log.append_events(TOPIC, [Message(b"k", b"%d" % number, 0) for number in range(4)])
         log.append_commands([Message(b"q", b"command")])
         events(log, 4)
         log.commit(step(3))
-    (site.client,) = {KAFKA_PYTHON, CONFLUENT_KAFKA} - {client}
+    site.client = other
     with closing(site.log()) as log:
         begin(log, TOPIC, partitions=2)
         assert log.position(ZERO) == Position(3, 3)
         assert list(log.restore(ZERO)) == [StateRecord(b"s", b"v")]
         assert [record.value for record in log.commands(0, log.end_of_commands())] == [b"command"]
         assert values(events(log, 1)) == [b"3"]
+
+
+def test_what_was_noted_beside_an_offset_is_read_as_it_was_written(
+    make: Callable[[str], KafkaLog], site: KafkaSite, stranger: KafkaProducer
+) -> None:
+    """With an end, as confluent-kafka writes it, and without, as kafka-python and versions before this do."""
+    log = make("worker")
+    opened(log, TOPIC)
+    gain(log, site.partitions)
+    place = ClusterPartition(site.prefix + TOPIC, 0)
+    for command in (7, 31, 456, 98_765, 1_234_567, 89_012_345_678):
+        for end in ("", "\0"):
+            stranger.begin_transaction()
+            note = OffsetAndMetadata(2 * command, f"{command}{end}", -1)
+            stranger.send_offsets_to_transaction({place: note}, site.group)
+            stranger.commit_transaction()
+            assert log.position(ZERO) == Position(2 * command, command)
 
 
 # ---- what the cluster is like
@@ -434,34 +461,45 @@ def test_nobody_answers(client: str) -> None:
 # ---- a broker that dies
 
 
+class Mortal:
+    """A broker that is killed and started again, and goes from test to test as the last one has left it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ports = free_ports(2)
+        self._folder = folder
+        self.broker = self.start()
+
+    def start(self) -> Broker:
+        self.broker = start(*self._ports, self._folder)
+        return self.broker
+
+
 @pytest.fixture(scope="module")
-def ports() -> list[int]:
-    return free_ports(2)
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mortal]:
+    one = Mortal(tmp_path_factory.mktemp("mortal") / "node")
+    yield one
+    one.broker.kill()
 
 
 @pytest.fixture
-def mortal(ports: list[int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
-    """A broker of one's own, the last of the list; ended at the end whatever has become of it."""
-    node = tmp_path_factory.mktemp("mortal") / "node"
-    brokers = [start(ports[0], ports[1], node)]
-    yield brokers
-    for broker in brokers:
-        broker.kill()
+def mortal(killed: Mortal) -> Iterator[Mortal]:
+    """It is there at the beginning."""
+    if not killed.broker.alive():
+        killed.start()
+    yield killed
     gc.collect()  # the sockets, see leaves_sockets
 
 
 @leaves_sockets
-def test_a_broker_that_dies_is_waited_for_and_nothing_is_lost_or_doubled(
-    mortal: list[Broker], ports: list[int], client: str
-) -> None:
-    site = KafkaSite(mortal[0].address, client=client, timeout_s=4.0)
+def test_a_broker_that_dies_is_waited_for_and_nothing_is_lost_or_doubled(mortal: Mortal, client: str) -> None:
+    site = KafkaSite(mortal.broker.address, client=client, timeout_s=3.0)
     log = site.log()
     with closing(log):
         begin(log, TOPIC, partitions=2)
         log.append_events(TOPIC, [Message(b"k", b"0", 0), Message(b"k", b"1", 0)])
         assert values(events(log, 2, max_records=1)) == [b"0", b"1"]
         log.commit(step(1, value=b"before"))
-        mortal[0].kill()
+        mortal.broker.kill()
         with pytest.raises(LogUnavailable):
             log.commit(step(2, value=b"after"))
         with pytest.raises(LogUnavailable):
@@ -469,7 +507,7 @@ def test_a_broker_that_dies_is_waited_for_and_nothing_is_lost_or_doubled(
         with pytest.raises(LogUnavailable):
             log.end_of_commands()
         assert not log.poll(timeout_s=0.2, max_records=10).chunks
-        mortal.append(start(ports[0], ports[1], mortal[0].directory))
+        mortal.start()
 
         def committed() -> bool:
             try:
@@ -524,15 +562,15 @@ def stand_still(pid: int) -> None:
 
 
 @leaves_sockets
-def test_a_commit_of_unknown_outcome_is_looked_up(mortal: list[Broker], client: str) -> None:
-    site = KafkaSite(mortal[0].address, client=client, timeout_s=4.0)
+def test_a_commit_of_unknown_outcome_is_looked_up(mortal: Mortal, client: str) -> None:
+    site, pid = KafkaSite(mortal.broker.address, client=client, timeout_s=3.0), mortal.broker.pid
     log = site.log()
     with closing(log):
         begin(log, TOPIC, partitions=2)
         log.commit(step(1, value=b"before"))
         transactions: Any = log._transactions
-        transactions._producer = Interrupted(transactions._producer, lambda: stand_still(mortal[0].pid))
-        threading.Timer(8.0, os.kill, (mortal[0].pid, signal.SIGCONT)).start()
+        transactions._producer = Interrupted(transactions._producer, lambda: stand_still(pid))
+        threading.Timer(6.0, os.kill, (pid, signal.SIGCONT)).start()
         with pytest.raises(LogFenced, match="not known"):
             log.commit(step(2, value=b"perhaps"))
         with pytest.raises(LogFenced, match="not known"):
