@@ -5,6 +5,10 @@ commands have left owed, applies events, and commits outputs, state and position
 then is anybody told. If the worker dies anywhere, the next one starts from the last commit and nothing that
 was not committed has happened.
 
+While there is more to read than a step takes, one step is committed aside while the events of the next are
+taken in (``_flying``). Commits are made and told of in order, the next one begins when the last is durable.
+Whatever else than events comes, requests, commands or partitions, the commit is waited for first.
+
 Catching up: the catalog is replayed from the command log. A partition whose position has seen fewer commands
 than the catalog (a crash between a command and its effects, a partition that was elsewhere) first gets what
 its streams missed, from a second engine that is replayed to just that position, in a commit of its own. The
@@ -20,6 +24,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -115,6 +120,7 @@ class _Step:
     count: list[Callable[[], None]] = field(default_factory=list)
     answered: list[CommandRequest | Delivery] = field(default_factory=list)
     commit: Commit | None = None
+    began: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +178,11 @@ class Worker:
         self.engine = self._make_engine()
         self.positions: dict[Task, int] = {}
         self._step: _Step | None = None
+        #: the step before, while its commit is made (``_begun``) or after it could not be
+        self._flying: _Step | None = None
+        self._begun = False
+        #: whether the last poll found as much as it may
+        self._behind = False
         self._topics: frozenset[str] = frozenset()
         self._waiting: set[Task] = set()
         #: partitions lost in a rebalance that goes on, as they were, and the position they were at
@@ -198,6 +209,9 @@ class Worker:
         self._count_queries()
 
     def close(self) -> None:
+        if self._begun:
+            with suppress(LogError):
+                self.settle()
         self._rebuilds.close()
         self._log.close()
 
@@ -206,7 +220,7 @@ class Worker:
         waiting: list[CommandRequest | Delivery] = [*self._requests]
         waiting += [opened.request for opened in self._open_commands.values()]
         waiting += [delivery for by_offset in self._deliveries.values() for delivery in by_offset.values()]
-        waiting += self._step.answered if self._step else []
+        waiting += [one for step in self._unfinished for one in step.answered]
         for request in {id(request): request for request in waiting}.values():
             request.failed(error)
         self._requests.clear()
@@ -216,7 +230,8 @@ class Worker:
         self.turn_away(error)
         self._open_commands.clear()
         self._deliveries.clear()
-        self._step = None
+        self._step = self._flying = None
+        self._begun = False
 
     @property
     def ready(self) -> bool:
@@ -379,25 +394,46 @@ class Worker:
         for request in requests:
             self._accept(request)
         if self._step is None:
+            if self._requests or not (self._behind and self._begun):
+                self.settle()
             self._expire()
             self._judge_requests()
-            wait_s = 0.0 if self.engine.owes else timeout_s
+            wait_s = 0.0 if self.engine.owes or self._flying else timeout_s
             polled = self._log.poll(timeout_s=wait_s, max_records=self._max_batch_events)
+            self._behind = sum(len(chunk.records) for chunk in polled.chunks) >= self._max_batch_events
             self._step = _Step()
             try:
                 self._take_in(polled, self._step)
             except LogUnavailable as away:  # what was polled would be skipped by the next poll
                 raise LogFenced(f"the log went away in the middle of a step ({away})") from away
         self._finish(self._step)
-        self._step = None
         self._rebuilds.tend(self.engine.indexes())
 
     @property
-    def uncommitted(self) -> bool:
-        """Whether what was taken in is still to be committed."""
-        return self._step is not None
+    def _unfinished(self) -> list[_Step]:
+        return [step for step in (self._flying, self._step) if step is not None]
+
+    @property
+    def uncommitted(self) -> int:
+        """How many commits are still to be made of what was taken in."""
+        return sum(bool(step.moved) for step in self._unfinished)
+
+    def settle(self) -> None:
+        """Waits for the commit that is made aside, and tells whoever waits for it. Raises as ``step``."""
+        step = self._flying
+        if step is None:
+            return
+        if self._begun:
+            self._begun = False
+            self._log.finish()
+        elif step.commit is not None:  # it has failed, and is tried again
+            self._log.commit(step.commit)
+        self._flying = None
+        self._tell(step)
 
     def _take_in(self, polled: Polled, step: _Step) -> None:
+        if polled.commands or self._waiting or any(polled.assignment):
+            self.settle()
         self._assign(polled.assignment)
         self._next_command = polled.next_command
         self._tick(step)
@@ -430,6 +466,7 @@ class Worker:
         catalog = self.engine.catalog
         wanted: list[Command] = [*catalog.expired(self._clock()), *catalog.restated()]
         if wanted and self._caught_up():
+            self.settle()
             self._judge(CommandRequest(wanted, False, lambda _: None, lambda _: None))
 
     def _tick(self, step: _Step) -> None:
@@ -600,12 +637,22 @@ class Worker:
                 step.answered.append(delivery)
 
     def _finish(self, step: _Step) -> None:
-        if step.moved:
-            if step.commit is None:
-                step.commit = self._commit_of(step)
-            started = perf_counter()
+        """Commits a step after the one before it, aside where there is more to take in meanwhile."""
+        if step.moved and step.commit is None:
+            step.commit = self._commit_of(step)
+        self.settle()
+        if step.commit is not None:
+            step.began = perf_counter()
+            if self._behind and self._log.begin(step.commit):
+                self._step, self._flying, self._begun = None, step, True
+                return
             self._log.commit(step.commit)
-            self._metrics.commit(perf_counter() - started)
+        self._step = None
+        self._tell(step)
+
+    def _tell(self, step: _Step) -> None:
+        if step.commit is not None:
+            self._metrics.commit(perf_counter() - step.began)
             if self._listener is not None:
                 self._listener.committed(step.commit.outputs)
             for task in step.moved:

@@ -89,6 +89,7 @@ def service(
         profiler.enable()
     while min(worker.positions.values()) < count:
         worker.step([], timeout_s=1)
+    worker.settle()
     spent = watch.spent()
     profiler.disable()
     worker.close()

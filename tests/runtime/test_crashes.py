@@ -1,4 +1,4 @@
-"""The worker dies at every call to the log, once before and once after it took effect, and starts again.
+"""The worker dies at every call to the log, before and after it took effect, and starts again.
 
 What is in the output is what an uninterrupted run wrote: no record more, none less, in order per stream."""
 
@@ -8,13 +8,14 @@ import json
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal
 
 import pytest
 
 from service.engine.commands import Command, DeleteQuery, PatchQuery, PutQuery, PutSource
 from service.engine.engine import Engine, EngineLimits
-from service.log.port import Message, Output
+from service.log.port import LogError, LogFenced, LogUnavailable, Message, Output
 from service.metrics import Metrics
 from service.worker import CommandRequest, Worker
 from tests.runtime.memory_log import Died, Fate, MemoryLog, Store
@@ -55,6 +56,9 @@ class Life:
     make_engine: Callable[[], Engine] = Engine
     #: turns of the loop after each act; as many again for a command
     turns = 4
+    #: a poll that finds so many events has not found all, perhaps
+    most = 100
+    aside: Literal["early", "late"] | None = None
 
     def __init__(self, fate: Fate) -> None:
         self.store = Store()
@@ -63,13 +67,19 @@ class Life:
 
     def _begin(self) -> Worker:
         return Worker(
-            MemoryLog(self.store, self.fate),
+            self.make_log(),
             type(self).make_engine,
             Metrics(),
             clock=lambda: 1000,
             max_message_bytes=1 << 20,
-            max_batch_events=100,
+            max_batch_events=self.most,
         )
+
+    def make_log(self) -> MemoryLog:
+        return MemoryLog(self.store, self.fate, aside=self.aside)
+
+    def turn(self, *requests: CommandRequest) -> None:
+        self.worker.step(requests, timeout_s=0)
 
     def survive(self, act: Callable[[], None]) -> None:
         """Does something; if the worker dies of it, a new one starts and the rest of the log is processed."""
@@ -85,7 +95,7 @@ class Life:
             self.worker.open()
             turns = 4
         for _ in range(turns):
-            self.worker.step([], timeout_s=0)
+            self.turn()
 
     def pay(self) -> None:
         """Writes all that is owed."""
@@ -93,7 +103,7 @@ class Life:
         def act() -> None:
             self._settle()
             while self.worker.engine.owes:
-                self.worker.step([], timeout_s=0)
+                self.turn()
 
         self.survive(act)
 
@@ -116,9 +126,9 @@ class Life:
         def act() -> None:
             self._settle()
             request = CommandRequest([command], True, heard.append, lambda error: None)
-            self.worker.step([request], timeout_s=0)
+            self.turn(request)
             for _ in range(self.turns):
-                self.worker.step([], timeout_s=0)
+                self.turn()
 
         self.survive(act)
         if not heard:
@@ -136,14 +146,8 @@ def _by_stream(outputs: list[Output]) -> dict[bytes | None, list[tuple[str, Any]
     return streams
 
 
-def _uninterrupted() -> tuple[Life, Fate]:
-    fate = Fate()
-    life = Life(fate)
-    life.play()
-    return life, fate
-
-
-CLEAN, COUNTED = _uninterrupted()
+CLEAN = Life(Fate())
+CLEAN.play()
 
 
 def test_the_uninterrupted_run_says_what_the_script_means() -> None:
@@ -163,17 +167,93 @@ def test_the_uninterrupted_run_says_what_the_script_means() -> None:
     assert sum(topic == "dead_letter" for topic, _, _ in CLEAN.outputs()) == 1
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_death_at_every_call_changes_nothing(after: bool) -> None:
+class Early(Life):
+    """Steps with many events are committed aside, and durable before anybody looks."""
+
+    most = 2
+    aside = "early"
+
+
+class Late(Early):
+    """... not before somebody looks."""
+
+    aside = "late"
+
+
+@pytest.mark.parametrize("kind", [Life, Early, Late])
+def test_death_at_every_call_changes_nothing(kind: type[Life]) -> None:
+    """Before every call, which is after the one before it as well, and after the last."""
     expected = _by_stream(CLEAN.outputs())
+    calm = kind(fate := Fate())
+    calm.play()
+    assert _by_stream(calm.outputs()) == expected
+    assert (kind is not Life) == (("begin", "poll") in pairwise(fate.names)), "taken in while one is made"
     died = 0
-    for at in range(COUNTED.calls):
-        fate = Fate(at=at, after=after)
-        life = Life(fate)
+    for at in range(fate.calls):
+        life = kind(Fate(at, after=at == fate.calls - 1))
         life.play()
-        died += fate.at == -1
-        assert _by_stream(life.outputs()) == expected, f"died at call {at}, {COUNTED.names[at]}"
-    assert died > 10
+        died += life.fate.at == -1
+        assert _by_stream(life.outputs()) == expected, f"died at call {at}, {fate.names[at]}"
+    assert died >= fate.calls - 1
+
+
+class Failing(MemoryLog):
+    """One of the commits that are made aside fails."""
+
+    failure: LogError
+    at = -1
+
+    def finish(self) -> None:
+        self.at -= 1
+        if self.at == -1:
+            self._begun = None
+            raise self.failure
+        super().finish()
+
+
+class Troubled(Life):
+    """A worker whose log fails once, as the runtime treats it."""
+
+    most = 2
+
+    def __init__(self, at: int, failure: LogError, aside: Literal["early", "late"]) -> None:
+        self.log = Failing(Store(), aside=aside)
+        self.log.at, self.log.failure = at, failure
+        super().__init__(self.log.fate)
+        self.store = self.log.store
+
+    def make_log(self) -> MemoryLog:
+        return self.log
+
+    def turn(self, *requests: CommandRequest) -> None:
+        try:
+            super().turn(*requests)
+        except LogUnavailable as away:
+            self.worker.turn_away(away)
+        except LogFenced:
+            self.worker.close()
+            self.worker.open()
+
+
+@pytest.mark.parametrize(
+    ("failure", "aside"),
+    [
+        pytest.param(LogUnavailable("away"), "late", id="nothing is written"),
+        pytest.param(LogFenced("passed over"), "late", id="nothing is to be written"),
+        pytest.param(LogFenced("not known"), "early", id="it is written, and nobody knows"),
+    ],
+)
+def test_a_commit_aside_that_fails_is_made_once(failure: LogError, aside: Literal["early", "late"]) -> None:
+    expected = _by_stream(CLEAN.outputs())
+    at = 0
+    while True:
+        life = Troubled(at, failure, aside)
+        life.play()
+        if life.log.at >= 0:  # there are not so many
+            break
+        assert _by_stream(life.outputs()) == expected, f"the commit aside number {at} has failed"
+        at += 1
+    assert at > 2
 
 
 MANY = [f"{letter}{number}" for letter in "abcd" for number in range(4)]
