@@ -112,9 +112,11 @@ class Spy:
         self._stamps = []
 
     def begin(self, commit: Commit) -> bool:
-        self._begun = commit, self._stamps
-        self._stamps = []
-        return self._log.begin(commit)
+        is_begun = self._log.begin(commit)
+        if is_begun:
+            self._begun = commit, self._stamps
+            self._stamps = []
+        return is_begun
 
     def finish(self) -> None:
         self._log.finish()
