@@ -24,6 +24,7 @@ from enum import StrEnum
 from typing import Any, NoReturn, TypeVar
 
 from service.expression import MAX_BYTES, MAX_DIGITS, print_region
+from service.formats import JSON, check_format, format_body, parse_format
 from service.literals import shown
 from service.log import topics
 from service.model import (
@@ -83,7 +84,7 @@ _QUERY_FIELDS = (
 _AGGREGATES_FIELDS = ("every", "of")
 _SOURCE_FIELDS = (
     *("attributes", "topic", "key", "ts", "paths", "missing", "nulls", "late"),
-    *("stream_ttl", "stale_after"),
+    *("stream_ttl", "stale_after", "format"),
 )
 
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -401,8 +402,10 @@ def parse_source(name: str, body: Any) -> Source:
         late=_choice(Late, body.get("late", Late.NO_BORDER), "late"),
         stream_ttl=_optional_duration(body, "stream_ttl"),
         stale_after=_optional_duration(body, "stale_after"),
+        format=parse_format(body.get("format", JSON)),
     )
     _check_paths_differ(source)
+    check_format(source)
     return source
 
 
@@ -418,8 +421,9 @@ def check_collection_name(name: str) -> None:
 
 
 def source_body(source: Source) -> dict[str, Any]:
-    """The whole body, ready for JSON, in the order of the contract; attributes in the order of columns."""
-    return {
+    """The whole body, ready for JSON, in the order of the contract; attributes in the order of columns. The
+    format stands there if it is not JSON, so that entries of older versions are what they were."""
+    body = {
         "attributes": {name: kind.value for name, kind in source.attributes.items()},
         "topic": source.topic,
         "key": source.key,
@@ -431,6 +435,7 @@ def source_body(source: Source) -> dict[str, Any]:
         "stream_ttl": source.stream_ttl,
         "stale_after": source.stale_after,
     }
+    return body if source.format is None else {**body, "format": format_body(source.format)}
 
 
 def _attributes(given: Any) -> dict[str, AttributeType]:

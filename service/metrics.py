@@ -131,6 +131,11 @@ class Metrics:
             registry=registry,
         )
         self._log_away = Gauge("rangewatch_log_away", "1 while the log does not answer.", registry=registry)
+        self._held = Gauge(
+            "rangewatch_partitions_held",
+            "Partitions whose input waits for a schema registry that does not answer.",
+            registry=registry,
+        )
         self._resets = Counter(
             "rangewatch_resets",
             "Partitions whose streams began anew, by what was gone.",
@@ -219,9 +224,9 @@ class Metrics:
         """Counts records of aggregates, whatever caused them."""
         self._aggregates.labels(source).inc(records)
 
-    def command(self, kind: str, result: str) -> None:
-        """Counts one request: ``kind`` as ``PutQuery``, shown as ``put_query``; ``result`` as ``refused``."""
-        self._commands.labels(_CAPITAL.sub(r"_\1", kind).lower(), result).inc()
+    def commands(self, kind: str, result: str, count: int) -> None:
+        """Counts requests: ``kind`` as ``PutQuery``, shown as ``put_query``; ``result`` as ``refused``."""
+        self._commands.labels(_CAPITAL.sub(r"_\1", kind).lower(), result).inc(count)
 
     def request_refused(self, reason: str) -> None:
         """Counts one request that was not let in: ``unauthenticated``, ``forbidden`` or ``quota``."""
@@ -257,6 +262,10 @@ class Metrics:
 
     def log_away(self, away: bool) -> None:
         self._log_away.set(away)
+
+    def held(self, partitions: int) -> None:
+        """Sets how many partitions wait for schemas, longer than it takes to get them."""
+        self._held.set(partitions)
 
     def reset(self, missing: str) -> None:
         """Counts one partition whose streams begin anew because ``commands`` or ``state`` are gone."""

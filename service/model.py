@@ -80,6 +80,8 @@ class Reason(StrEnum):
     BAD_TS = "bad_ts"
     LATE = "late"
     TOO_LARGE = "too_large"
+    UNKNOWN_SCHEMA = "unknown_schema"  # the registry has none under that id
+    BAD_SCHEMA = "bad_schema"  # it has one by which events cannot be read
 
 
 class Refusal(Exception):
@@ -229,8 +231,27 @@ class Late(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Avro:
+    """Events in Avro's binary encoding, one a message: written with ``schema``, its JSON as it was given; or,
+    None, with the schema whose id is in front of them, as schema registries frame messages."""
+
+    schema: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Protobuf:
+    """Events as Protobuf messages of the type ``message``. ``descriptors`` is a FileDescriptorSet in base64;
+    ``registry``: in front of them are what schema registries put there."""
+
+    descriptors: str
+    message: str
+    registry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
-    """A named kind of event. ``attributes`` keeps its order: the columns of every point of the source."""
+    """A named kind of event. ``attributes`` keeps its order: the columns of every point of the source.
+    ``format`` is how its messages are written, None for JSON."""
 
     name: str
     attributes: Mapping[str, AttributeType]
@@ -243,6 +264,7 @@ class Source:
     late: Late = Late.NO_BORDER
     stream_ttl: int | None = None
     stale_after: int | None = None
+    format: Avro | Protobuf | None = None
 
 
 class Aggregates(NamedTuple):

@@ -26,8 +26,10 @@ from service.live import Hub
 from service.log.port import Log, LogFenced, LogUnavailable, Message, Output, Record
 from service.metrics import Metrics
 from service.model import Reason, Refusal
+from service.registry import NoRegistry, Registry, Schemas
+from service.requests import CommandRequest
 from service.settings import Settings
-from service.worker import CommandRequest, Delivery, Listener, Worker
+from service.worker import Delivery, Listener, Worker
 
 logger = logging.getLogger("rangewatch")
 
@@ -80,8 +82,10 @@ def make_worker(
     metrics: Metrics,
     clock: Callable[[], int],
     listener: Listener | None = None,
+    schemas: Schemas | None = None,
 ) -> Worker:
-    """A worker as the settings have it; ``clock`` is the wall time, ms since 1970."""
+    """A worker as the settings have it; ``clock`` is the wall time, ms since 1970; ``schemas``: where it gets
+    schemas from, if anywhere."""
     limits = Limits(disjuncts=settings.max_disjuncts)
     engine_limits = EngineLimits(
         streams=settings.max_streams,
@@ -100,6 +104,7 @@ def make_worker(
         max_batch_events=settings.max_batch_events,
         listener=listener,
         lost_input=settings.lost_input,
+        schemas=schemas,
     )
 
 
@@ -118,7 +123,8 @@ class Runtime:
         self.failure: BaseException | None = None
         self.hub = Hub(max_feeds=settings.max_live_clients, max_records=settings.max_live_records)
         self._away: LogUnavailable | None = None
-        self._worker = make_worker(log, settings, metrics, clock, self.hub)
+        self.schemas = Registry(settings) if settings.schema_registry_url else NoRegistry()
+        self._worker = make_worker(log, settings, metrics, clock, self.hub, self.schemas)
 
     def start(self) -> None:
         """Starts the worker and returns at once; ``ready`` says when it has caught up."""
@@ -139,12 +145,17 @@ class Runtime:
         """Whether the query set and the state have caught up and the worker is at work."""
         return self._ready.is_set() and self.failure is None
 
+    @property
+    def held(self) -> str | None:
+        """Why input waits that could be read, if some does; all else goes on."""
+        return self._worker.held
+
     # ---- what others may ask
 
     def command(
         self, commands: Sequence[Command], *, atomic: bool, by: str | None = None
     ) -> Future[list[Outcome | Refusal | None]]:
-        """Judges and applies commands; done when the changes hold. See ``worker.CommandRequest``."""
+        """Judges and applies commands; done when the changes hold. See ``requests.CommandRequest``."""
         future: Future[list[Outcome | Refusal | None]] = Future()
         self._put(
             CommandRequest(
@@ -275,6 +286,7 @@ class Runtime:
             self._ready.clear()
             self._metrics.ready(False)
             self._worker.close()
+            self.schemas.close()
             self._refuse_the_rest()
 
     def _open(self) -> None:

@@ -14,6 +14,7 @@ Not for: what belongs to one source or one query (policies, tags); those are dat
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -172,6 +173,25 @@ class Settings(BaseSettings):
         description="file with a bearer token, for OAUTHBEARER; read anew for each connection, or minute",
     )
 
+    schema_registry_url: str = Field(
+        "", description="schema registry, for sources whose messages name their schemas: http(s)://HOST..."
+    )
+    schema_registry_user: str = Field("", description="who this service is there")
+    schema_registry_password: SecretStr | None = Field(None, description="password of the user")
+    schema_registry_password_file: str = Field("", description="file with it; read anew after a refusal")
+    schema_registry_token: SecretStr | None = Field(None, description="bearer token instead")
+    schema_registry_token_file: str = Field("", description="file with it; read anew after a refusal")
+    schema_registry_cafile: str = Field(
+        "", description="certificates (PEM) that sign the registry's; else the system's"
+    )
+    schema_registry_certfile: str = Field("", description="certificate (PEM) that this client shows")
+    schema_registry_keyfile: str = Field(
+        "", description="its private key (PEM), if that is not in the same file"
+    )
+    schema_registry_key_password: SecretStr | None = Field(None, description="password of that key")
+    schema_registry_key_password_file: str = Field("", description="file with it")
+    schema_registry_timeout_s: Seconds = Field(10.0, description="how long one answer of it may take")
+
     queue_size: Count = Field(1_000, description="requests that may wait for the owner thread; then 503")
 
     stop_timeout_s: Seconds = Field(30.0, description="time to finish the step at hand when stopping")
@@ -182,6 +202,14 @@ class Settings(BaseSettings):
         kind, _, place = value.partition(":")
         if kind not in ("sqlite", "kafka") or not place:
             raise ValueError("must be sqlite:FILE or kafka:HOST:PORT,...")
+        return value
+
+    @field_validator("schema_registry_url")
+    @classmethod
+    def _known_registry(cls, value: str) -> str:
+        """It stands in logs and answers, so it has no secrets."""
+        if value and not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s@?#]*)?", value):
+            raise ValueError("must be http(s)://HOST:PORT/PATH without a user, ? or #")
         return value
 
     @field_validator("index")
@@ -199,6 +227,15 @@ class Settings(BaseSettings):
         for name in secret_names():
             if getattr(self, name) is not None and getattr(self, f"{name}_file"):
                 raise ValueError(f"{name} and {name}_file are both given; keep one")
+        return self
+
+    @model_validator(mode="after")
+    def _one_way_to_the_registry(self) -> Settings:
+        token = self.schema_registry_token is not None or self.schema_registry_token_file
+        if token and self.schema_registry_user:
+            raise ValueError("schema_registry_token and schema_registry_user are both given; keep one")
+        if self.schema_registry_keyfile and not self.schema_registry_certfile:
+            raise ValueError("schema_registry_keyfile needs schema_registry_certfile")
         return self
 
     @model_validator(mode="after")

@@ -34,6 +34,20 @@ def kafka_context(settings: Settings) -> ssl.SSLContext:
     return context
 
 
+def registry_context(settings: Settings) -> ssl.SSLContext:
+    """How the schema registry is told, and what this client shows it. Raises SettingsError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if settings.schema_registry_cafile:
+        _trust(context, settings.schema_registry_cafile, "schema_registry_cafile")
+    else:
+        context.load_default_certs()
+    if settings.schema_registry_certfile:
+        names = (f"schema_registry_{name}" for name in ("certfile", "keyfile", "key_password"))
+        _show(context, settings, *names)
+    return context
+
+
 class Certificate:
     """The certificate of the HTTP server. ``context`` is for all connections; new ones get what
     ``refresh`` found last."""

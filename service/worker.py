@@ -22,19 +22,18 @@ Not for: threads, futures, HTTP (``runtime``); deciding anything about queries o
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from service import wire
-from service.decode import Decoder
-from service.engine.catalog import Catalog
-from service.engine.commands import Command, Outcome, Prepared, Registered
+from service.decoders import decoder_of
+from service.engine.commands import Command
 from service.engine.effects import CommandEffects, Effects, EventEffects, Paid, Task, with_refused
 from service.engine.engine import Engine, Held
 from service.engine.fingerprint import text as shown
@@ -58,8 +57,11 @@ from service.log.port import (
     TopicPartition,
 )
 from service.metrics import Metrics
-from service.model import Query, Reason, Refusal, Source
+from service.model import Source
 from service.rebuilds import Rebuilds
+from service.registry import NoRegistry, Schemas, SchemasUnavailable
+from service.requests import CommandRequest, Requests
+from service.rows import AnyDecoder
 from service.wire import Encoder, Written
 
 logger = logging.getLogger("rangewatch")
@@ -74,23 +76,6 @@ _GONE = {
 
 #: How many entries of the command log are applied at a time when it is replayed.
 REPLAY_ENTRIES = 10_000
-
-
-@dataclass(slots=True)
-class CommandRequest:
-    """Commands to judge and write. ``results`` is full when the last of them holds; then ``done`` is called.
-
-    ``by`` is who asks, for the history. ``atomic``: one refusal refuses all; ``results`` then has the
-    refusals at their places and None elsewhere.
-    """
-
-    commands: Sequence[Command]
-    atomic: bool
-    done: Callable[[CommandRequest], None]
-    failed: Callable[[BaseException], None]
-    by: str | None = None
-    results: list[Outcome | Refusal | None] = field(default_factory=list)
-    open: int = 0
 
 
 @dataclass(slots=True)
@@ -128,14 +113,8 @@ class _Codec:
     """How a source's bytes are read and its records written; made anew when the source changes."""
 
     source: Source
-    decoder: Decoder
+    decoder: AnyDecoder
     encoder: Encoder
-
-
-class _OpenCommand(NamedTuple):
-    request: CommandRequest
-    place: int
-    prepared: Prepared
 
 
 class Listener(Protocol):
@@ -162,8 +141,11 @@ class Worker:
         max_batch_events: int,
         listener: Listener | None = None,
         lost_input: str = "stop",
+        schemas: Schemas | None = None,
     ) -> None:
         self._log = log
+        self._schemas = schemas or NoRegistry()
+        self._schemas.when_news(log.wake)
         self._listener = listener
         self._rebuilds = Rebuilds()
         self._make_engine = make_engine
@@ -188,9 +170,10 @@ class Worker:
         #: partitions lost in a rebalance that goes on, as they were, and the position they were at
         self._held: dict[Task, tuple[Held, Position]] = {}
         self._codecs: dict[str, _Codec] = {}
+        #: what was read of partitions that are paused, since schemas of it are not there yet
+        self._parked: dict[Task, list[Chunk]] = {}
         self._next_command = 0
-        self._requests: deque[CommandRequest] = deque()
-        self._open_commands: dict[int, _OpenCommand] = {}
+        self._requests = Requests(self._log, self._metrics)
         self._deliveries: dict[Task, dict[int, Delivery]] = {}
 
     # ---- starting
@@ -217,18 +200,17 @@ class Worker:
 
     def turn_away(self, error: BaseException) -> None:
         """Tells everybody who waits that they need not. What is in the log is still processed, unheard of."""
-        waiting: list[CommandRequest | Delivery] = [*self._requests]
-        waiting += [opened.request for opened in self._open_commands.values()]
+        waiting: list[CommandRequest | Delivery] = [*self._requests.all]
         waiting += [delivery for by_offset in self._deliveries.values() for delivery in by_offset.values()]
         waiting += [one for step in self._unfinished for one in step.answered]
         for request in {id(request): request for request in waiting}.values():
             request.failed(error)
-        self._requests.clear()
+        self._requests.forget_waiting()
 
     def abandon(self, error: BaseException) -> None:
         """Tells everybody who still waits that nothing will come."""
         self.turn_away(error)
-        self._open_commands.clear()
+        self._requests.forget()
         self._deliveries.clear()
         self._step = self._flying = None
         self._begun = False
@@ -258,6 +240,14 @@ class Worker:
 
     # ---- partitions
 
+    def _drop_sourceless(self) -> None:
+        """Partitions whose source has come to be another one, of another topic."""
+        topics = self.engine.source_of_topic
+        self._waiting = {task for task in self._waiting if task.topic in topics}
+        for task in [task for task in self.positions if task.topic not in topics]:
+            del self.positions[task]
+            self._metrics.forget_partition(*task)
+
     def _assign(self, assignment: Assignment) -> None:
         for partition in assignment.lost:
             task = Task(*partition)
@@ -265,6 +255,7 @@ class Worker:
             if held is not None:
                 self._held[task] = held, Position(self.positions.pop(task), self.engine.catalog.offset)
             self._waiting.discard(task)
+            self._parked.pop(task, None)
             self._metrics.forget_partition(*task)
         self._waiting.update(Task(*partition) for partition in assignment.gained)
         for task in sorted(self._waiting):
@@ -394,11 +385,10 @@ class Worker:
         for request in requests:
             self._accept(request)
         if self._step is None:
-            if self._requests or not (self._behind and self._begun):
+            if not (self._behind and self._begun):
                 self.settle()
-            self._expire()
-            self._judge_requests()
-            wait_s = 0.0 if self.engine.owes or self._flying else timeout_s
+            self._judge()
+            wait_s = 0.0 if self.engine.owes or self._requests.in_work or self._flying else timeout_s
             polled = self._log.poll(timeout_s=wait_s, max_records=self._max_batch_events)
             self._behind = sum(len(chunk.records) for chunk in polled.chunks) >= self._max_batch_events
             self._step = _Step()
@@ -441,13 +431,61 @@ class Worker:
         for effects in self.engine.pay():
             self._take_caused(effects, step)
             step.moved.add(effects.task)
-        for chunk in polled.chunks:
-            if Task(*chunk.partition) in self.engine.tables:
-                self._apply_events(chunk, step)
+        for chunk in self._readable(polled.chunks):
+            self._apply_events(chunk, step)
+        trouble = self._schemas.trouble
+        self._metrics.held(len(self._parked) if trouble else 0)
+        if trouble:
+            self._turn_away_parked(trouble)
+
+    # ---- schemas
+
+    @property
+    def held(self) -> str | None:
+        """Why the input of partitions waits for schemas; None where none waits for longer than it takes."""
+        trouble = self._schemas.trouble
+        if not self._parked or trouble is None:
+            return None
+        return f"{len(self._parked)} partitions wait for schemas: {trouble}"
+
+    def _readable(self, polled: Sequence[Chunk]) -> Iterator[Chunk]:
+        """The chunks whose schemas are all there, those that have waited for theirs first. What is not is
+        kept, and its partition is paused, so that it is one poll's at the most."""
+        parked, self._parked = self._parked, {}
+        for chunk in [*(chunk for chunks in parked.values() for chunk in chunks), *polled]:
+            task = Task(*chunk.partition)
+            if task not in self.engine.tables:
+                continue
+            if task not in self._parked and self._has_schemas(task, chunk):
+                yield chunk
+                continue
+            if task not in parked:
+                self._log.pause([chunk.partition])
+            self._parked.setdefault(task, []).append(chunk)
+        if parked:
+            self._log.resume([TopicPartition(*task) for task in parked if task not in self._parked])
+
+    def _has_schemas(self, task: Task, chunk: Chunk) -> bool:
+        decoder = self._codec(task).decoder
+        lacking = decoder.lacking(chunk.records)
+        if not lacking:
+            return True
+        found = self._schemas.look(lacking)
+        decoder.learn(found)
+        return len(found) == len(lacking)
+
+    def _turn_away_parked(self, trouble: str) -> None:
+        """Whoever waits for events that wait for a registry need not: they will be processed, unheard of."""
+        error = SchemasUnavailable(f"{trouble}; the events are in the log and will be processed")
+        for task in self._parked:
+            for delivery in self._deliveries.pop(task, {}).values():
+                delivery.failed(error)
+
+    # ---- effects
 
     def _accept(self, request: CommandRequest | Delivery) -> None:
         if isinstance(request, CommandRequest):
-            self._requests.append(request)
+            self._requests.add(request)
             return
         try:
             request.positions = self._log.append_events(request.topic, request.messages)
@@ -460,14 +498,20 @@ class Worker:
         if not request.open:
             request.done(request)
 
-    def _expire(self) -> None:
-        """Asks for the deletion of queries whose time has come, before anything that clients ask for; and for
-        what late askers of that have hidden to be written once more."""
-        catalog = self.engine.catalog
-        wanted: list[Command] = [*catalog.expired(self._clock()), *catalog.restated()]
-        if wanted and self._caught_up():
-            self.settle()
-            self._judge(CommandRequest(wanted, False, lambda _: None, lambda _: None))
+    def _judge(self) -> None:
+        """Judges what is asked for, once the catalog has seen all commands there are. Before what clients ask
+        for comes the deletion of queries whose time has come; and what late askers of that have hidden, to be
+        written once more."""
+        catalog, now = self.engine.catalog, self._clock()
+        wanted: list[Command] = []
+        if not self._requests.in_work:
+            wanted = [*catalog.expired(now), *catalog.restated()]
+        if not (wanted or self._requests.unjudged) or not self._caught_up():
+            return
+        self.settle()
+        if wanted:
+            self._requests.add_first(CommandRequest(wanted, False, lambda _: None, lambda _: None))
+        self._requests.judge(self.engine, now, self._caught_up, self._active_from)
 
     def _tick(self, step: _Step) -> None:
         """Takes in what time alone has caused, in every partition of which nothing waits to be read: while
@@ -494,58 +538,6 @@ class Worker:
             step.outputs += codec.encoder.aggregates(effects.task, effects.aggregates)
             step.count.append(partial(self._metrics.aggregates, codec.source.name, len(effects.aggregates)))
 
-    def _judge_requests(self) -> None:
-        """Writes the commands that wait, once the catalog has seen all there are."""
-        while self._requests and self._caught_up():
-            self._judge(self._requests.popleft())
-
-    def _judge(self, request: CommandRequest) -> None:
-        now = self._clock()
-        draft = self.engine.draft(now)
-        prepared: list[Prepared | Refusal] = []
-        for command in request.commands:
-            try:
-                prepared.append(draft.prepare(command))
-            except Refusal as refusal:
-                prepared.append(refusal)
-        refused = [one if isinstance(one, Refusal) else None for one in prepared]
-        request.results = list(refused)
-        for command, bad in zip(request.commands, refused, strict=True):
-            self._metrics.command(type(command).__name__, "refused" if bad else "accepted")
-        if request.atomic and any(refused):
-            request.done(request)
-            return
-        writing = [
-            (place, one) for place, one in enumerate(prepared) if isinstance(one, Prepared) and one.entry
-        ]
-        messages = [
-            wire.command_message(one.entry, at_ms=now, by=request.by) for _, one in writing if one.entry
-        ]
-        try:
-            offsets = self._log.append_commands(messages) if messages else []
-        except LogError as error:
-            request.failed(error)
-            return
-        for offset, (place, one) in zip(offsets, writing, strict=True):
-            self._open_commands[offset] = _OpenCommand(request, place, one)
-        request.open = len(offsets)
-        for place, other in enumerate(prepared):
-            if isinstance(other, Prepared) and other.entry is None:
-                request.results[place] = self._unchanged(other)
-        if not request.open:
-            request.done(request)
-
-    def _unchanged(self, prepared: Prepared) -> Outcome:
-        catalog = self.engine.catalog
-        subject = prepared.subject
-        assert subject is not None
-        if isinstance(subject, Source):
-            version = catalog.source_versions.get(subject.name, -1)
-            return Outcome("unchanged", subject, version, self._active_from().get(subject.name, {}))
-        registered = catalog.queries.get(subject.id) or Registered(subject, -1)
-        active_from = self._active_from().get(subject.source, {})
-        return Outcome("unchanged", registered, registered.version, active_from)
-
     def _active_from(self) -> dict[str, dict[tuple[str, int], int]]:
         """By source, the next event of each of its partitions."""
         found: dict[str, dict[tuple[str, int], int]] = {}
@@ -558,23 +550,15 @@ class Worker:
         if not records:
             return
         entries = [(record.offset, wire.command_body(record.value)) for record in records]
-        opened = {
-            offset: self._open_commands[offset] for offset, _ in entries if offset in self._open_commands
-        }
-        judged = {offset: one.prepared for offset, one in opened.items()}
+        offsets = [offset for offset, _ in entries]
+        judged = self._requests.judged(offsets)
         for effects in self.engine.command(entries, self._clock(), judged):
             self._take_caused(effects, step)
-        step.moved |= self.engine.tables.keys()
+        self._drop_sourceless()
+        step.moved = set(self.engine.tables)
         self._subscribe()
         self._count_queries()
-        active_from = self._active_from()
-        for offset, (request, place, prepared) in opened.items():
-            outdated = _outdated(prepared, self.engine.catalog)
-            request.results[place] = outdated or _outcome(prepared, offset, active_from)
-            del self._open_commands[offset]
-            request.open -= 1
-            if not request.open:
-                step.answered.append(request)
+        step.answered += self._requests.applied(offsets, self.engine.catalog, self._active_from())
 
     def _apply_events(self, chunk: Chunk, step: _Step) -> None:
         task = Task(*chunk.partition)
@@ -683,7 +667,7 @@ class Worker:
         queries = self.engine.queries_of(task)
         codec = self._codecs.get(queries.source.name)
         if codec is None or codec.source is not queries.source:
-            decoder = Decoder(queries.source, queries.dictionaries, max_bytes=self._max_message_bytes)
+            decoder = decoder_of(queries.source, queries.dictionaries, max_bytes=self._max_message_bytes)
             encoder = self._encoder(queries)
             codec = self._codecs[queries.source.name] = _Codec(queries.source, decoder, encoder)
         return codec
@@ -723,26 +707,6 @@ class Worker:
         partitions = [TopicPartition(*task) for task in self.positions]
         for partition, end in self._log.end_offsets(partitions).items():
             self._metrics.lag(partition.topic, partition.partition, end - self.positions[Task(*partition)])
-
-
-def _outdated(prepared: Prepared, catalog: Catalog) -> Refusal | None:
-    """What to say where another worker has changed the source since a query was judged, and it is quarantined
-    in consequence."""
-    subject = prepared.subject
-    if not isinstance(subject, Query) or prepared.done == "deleted" or subject.id not in catalog.quarantined:
-        return None
-    return Refusal(Reason.CHANGED, "source", f"source {subject.source!r} has changed meanwhile; repeat")
-
-
-def _outcome(
-    prepared: Prepared, offset: int, active_from: Mapping[str, Mapping[tuple[str, int], int]]
-) -> Outcome:
-    subject = prepared.subject
-    if isinstance(subject, Query):
-        found = active_from.get(subject.source, {})
-        return Outcome(prepared.done, Registered(subject, offset), offset, found)
-    found = active_from.get(subject.name, {}) if subject else {}
-    return Outcome(prepared.done, subject, offset, found)
 
 
 def _batched(entries: Iterator[tuple[int, Any]], size: int) -> Iterator[list[tuple[int, Any]]]:

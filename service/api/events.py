@@ -13,13 +13,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.bodies import NDJSON, json_answer, read_body
 from service.api.context import LiveService, unknown_source
-from service.api.messages import messages_of, values_of
+from service.api.media import AVRO, PROTOBUF, check_media, media_of
+from service.api.messages import message_of_binary, messages_of, values_of
 from service.api.problems import documented
 from service.api.shapes import EVENT_EXAMPLE, Accepted, Matched, Processed, answer
 from service.engine.effects import Refused
 from service.engine.engine import Engine
-from service.log.port import Output
-from service.model import Refusal
+from service.log.port import Message, Output
+from service.model import Refusal, Source
 from service.runtime import Receipt
 from service.settings import Settings
 from service.trial import try_events
@@ -59,7 +60,7 @@ _PROCESSED = {
     ],
 }
 _EVENT: dict[str, Any] = {"type": "object", "description": "the stream id, the time and the attributes"}
-_EVENTS_BODY = {
+_JSON_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
@@ -80,12 +81,35 @@ _EVENTS_BODY = {
         },
     }
 }
+_MESSAGE = {"type": "string", "format": "binary", "description": "one message, as on the topic"}
+_MESSAGES = {
+    **{media: {"schema": _MESSAGE, "example": "\x08v-17\x00"} for media in AVRO},
+    **{media: {"schema": _MESSAGE, "example": "\n\x04v-17"} for media in PROTOBUF},
+}
+_EVENTS_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {**_JSON_BODY["requestBody"]["content"], **_MESSAGES},
+    }
+}
 
 
-async def _values(request: Request, service: LiveService) -> list[bytes]:
-    body = await read_body(request, service.settings)
-    is_ndjson = request.headers.get("content-type", "").partition(";")[0].strip().lower() == NDJSON
-    return await asyncio.to_thread(values_of, body, is_ndjson=is_ndjson)
+async def _values(body: bytes, media: str) -> list[bytes]:
+    return await asyncio.to_thread(values_of, body, is_ndjson=media == NDJSON)
+
+
+async def _messages(body: bytes, media: str, source: Source, service: LiveService) -> list[Message]:
+    """What a body is on the topic of a source, of whose format it is."""
+    partitions = await asyncio.to_thread(service.runtime.partitions, source.name)
+    most_bytes = service.settings.max_message_bytes
+    if source.format is not None:
+        schemas = service.runtime.schemas
+        message = await asyncio.to_thread(
+            message_of_binary, body, source, schemas, partitions=partitions, max_bytes=most_bytes
+        )
+        return [message]
+    values = await _values(body, media)
+    return await asyncio.to_thread(messages_of, values, source, partitions=partitions, max_bytes=most_bytes)
 
 
 @router.post(
@@ -96,25 +120,20 @@ async def _values(request: Request, service: LiveService) -> list[bytes]:
     responses={
         200: answer(Processed, "With wait=true: processed and committed.", _PROCESSED),
         202: answer(Accepted, "In the log; they will be processed once.", {"positions": [_POSITION]}),
-        **documented(400, 413, 422, 503),
+        **documented(400, 413, 415, 422, 503),
     },
     openapi_extra=_EVENTS_BODY,
 )
 async def send_events(
     sending: Annotated[Sending, Query()], request: Request, service: LiveService
 ) -> Response:
-    """One event, a JSON array of events, or one of either a line. What is no event goes to the dead letters;
-    with `wait=true` the answer counts these and has them among the outputs."""
-    values = await _values(request, service)
+    """One event, a JSON array of events, or one of either a line; for a source whose `format` is Avro or
+    Protobuf one message, as it would be on its topic, with the content type of that format. What is no event
+    goes to the dead letters; with `wait=true` the answer counts these and has them among the outputs."""
+    body, media = await read_body(request, service.settings), media_of(request)
     source = await service.source(sending.source)
-    partitions = await asyncio.to_thread(service.runtime.partitions, source.name)
-    messages = await asyncio.to_thread(
-        messages_of,
-        values,
-        source,
-        partitions=partitions,
-        max_bytes=service.settings.max_message_bytes,
-    )
+    check_media(media, source)
+    messages = await _messages(body, media, source, service)
     receipt = await service.send(source.name, messages, wait=sending.wait)
     positions = [
         {"topic": source.topic, "partition": partition, "offset": offset}
@@ -141,14 +160,17 @@ def _output(output: Output) -> dict[str, Any]:
     response_model=None,
     responses={
         200: answer(Matched, "The queries of each event.", {"matches": [["harbour-7-fast"], []]}),
-        **documented(400, 413, 422, 503),
+        **documented(400, 413, 415, 422, 503),
     },
-    openapi_extra=_EVENTS_BODY,
+    openapi_extra=_JSON_BODY,
 )
 async def match_events(of: Annotated[OfSource, Query()], request: Request, service: LiveService) -> Response:
-    """A dry run: which queries these events would match. Nothing is stored, no stream moves, nothing is
-    carried. An event that would be refused refuses the request and is named as `events[n]`."""
-    values = await _values(request, service)
+    """A dry run: which queries these events would match; in JSON, whatever the format of the source is.
+    Nothing is stored, no stream moves, nothing is carried. An event that would be refused refuses the request
+    and is named as `events[n]`."""
+    body, media = await read_body(request, service.settings), media_of(request)
+    check_media(media)
+    values = await _values(body, media)
     source = await service.source(of.source)
     most_bytes = service.settings.max_message_bytes
     messages = await asyncio.to_thread(messages_of, values, source, partitions=1, max_bytes=most_bytes)

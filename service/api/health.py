@@ -34,9 +34,12 @@ async def healthz(service: AnyService) -> Response:
     responses={200: answer(Health, "It may.", {"status": "ready"}), **documented(503)},
 )
 async def readyz(service: AnyService) -> Response:
-    """200 once the query set and the state of all streams have caught up with the log."""
+    """200 once the query set and the state of all streams have caught up with the log, and while no input
+    waits for a schema registry."""
     if not service.runtime.ready:
         raise Unready("the service is catching up; try again")
+    if service.runtime.held is not None:
+        raise Unready(service.runtime.held)
     return json_answer({"status": "ready"})
 
 

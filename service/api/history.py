@@ -7,6 +7,7 @@ older is gone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -48,6 +49,10 @@ _EXAMPLE = {
 }
 
 
+#: How often one request goes on where it has found nothing.
+_MOST_PARTS = 100
+
+
 class Asked(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -55,7 +60,9 @@ class Asked(BaseModel):
     source: str | None = Field(None, description="only the entries of this source itself")
     collection: str | None = Field(None, description="only the entries of this collection itself")
     after: int = Field(0, ge=0, le=2**53, description="from this command on: the `next` of the page before")
-    limit: int = Field(1_000, ge=1, description="look at so many commands; the setting max_page bounds it")
+    limit: int = Field(
+        1_000, ge=1, description="look at so many commands at a time; the setting max_page bounds it"
+    )
 
 
 @router.get(
@@ -68,23 +75,27 @@ class Asked(BaseModel):
     },
 )
 async def get_history(asked: Annotated[Asked, Query()], service: LiveService) -> Response:
-    """Looks at `limit` commands from `after` on and shows those asked for. The end is reached when `next` is
-    no more than the command of your last change. `by` is the name of the client's key; where there
-    are no keys, what it said of itself in the header `X-Actor`."""
+    """Looks at `limit` commands from `after` on and shows those asked for; where none of them is, at the
+    `limit` after these, and so on for a while. The end is reached when `next` is no more than the command of
+    your last change. `by` is the name of the client's key; where there are no keys, what it said of itself in
+    the header `X-Actor`."""
     service.check_limit(asked.limit)
-    wanted = asked.model_dump(include={"query", "source", "collection"}, exclude_none=True)
-    found, following = await service.history(asked.after, asked.limit)
+    wanted = list(asked.model_dump(include={"query", "source", "collection"}, exclude_none=True).items())
+    following = asked.after
     before: dict[tuple[str, str], dict[str, Any]] = {}
-    shown = []
-    for command, body in found:
-        entry = _entry(command, body, before)
-        if not wanted or any(entry[about] == name for about, name in wanted.items()):
-            shown.append(entry)
+    shown: list[dict[str, Any]] = []
+    for _ in range(_MOST_PARTS):
+        found, following = await service.history(following, asked.limit)
+        for command, body in found:
+            if not wanted or _subject(body) in wanted:
+                shown.append(_entry(command, body, before))
+        if shown or len(found) < asked.limit:
+            break
     return json_answer({"entries": shown, "next": following})
 
 
 #: By the op of a command, what it is about: the field that has the name, and the one that has the new body.
-_ABOUT = {
+_ABOUT: Mapping[str, tuple[str, str, str | None]] = {
     "source": ("source", "name", "source"),
     "collection": ("collection", "name", None),
     "query": ("query", "id", "query"),
@@ -92,11 +103,23 @@ _ABOUT = {
 }
 
 
+def _subject(body: Any) -> tuple[str, Any]:
+    """What a command is about: its kind and its name."""
+    body = body if isinstance(body, dict) else {}
+    kind, named, _ = _about(body)
+    return kind, body.get(named)
+
+
+def _about(body: Mapping[str, Any]) -> tuple[str, str, str | None]:
+    op = body.get("op")
+    return _ABOUT.get(op if isinstance(op, str) else "", ("query", "id", None))
+
+
 def _entry(command: int, body: Any, before: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
     """One command as people read it. ``before`` has the last body of each thing on the page, moved on."""
     body = body if isinstance(body, dict) else {}
     op = body.get("op")
-    kind, named, inner = _ABOUT.get(op, ("query", "id", None))
+    kind, named, inner = _about(body)
     name = body.get(named)
     new = body.get(inner) if inner else None
     if op == "collection" and not body.get("deleted"):
@@ -123,10 +146,10 @@ def _what(op: Any, body: dict[str, Any], old: dict[str, Any] | None, changed: li
     """``written`` is a body whose predecessor is not on the page: it may be the first or not."""
     if op == "delete":
         return str(body.get("reason", "deleted"))
-    if op not in _ABOUT:
+    if not isinstance(op, str) or op not in _ABOUT:
         return "unreadable"
     if body.get("deleted"):
         return "deleted"
     if changed == ["enabled"]:
-        return "enabled" if body["query"]["enabled"] else "disabled"
+        return "enabled" if body["query"].get("enabled", True) else "disabled"
     return "written" if old is None else "changed"

@@ -4,7 +4,8 @@ A body is one JSON value, or NDJSON: one value a line. One value is one message 
 only where it must be, between events: where it is longer than a message may be, and by partition, since a
 stream's events belong into one. Order is kept within a stream, and within a partition.
 
-Events are not judged here: whatever is JSON goes to the log and is judged there as from any producer. Pure.
+Events are not judged here: whatever is JSON goes to the log and is judged there as from any producer. In
+another format a body is one message, as it is on the topic.
 """
 
 from __future__ import annotations
@@ -15,8 +16,13 @@ from typing import Any
 
 import msgspec
 
-from service.log.port import Message
+from service.decoders import binary_decoder
+from service.log.port import Message, Record
 from service.model import Reason, Refusal, Source
+from service.registry import Schemas
+
+#: How long a request waits for the schema of its event.
+SCHEMA_WAIT_S = 5.0
 
 _NOT_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -65,6 +71,22 @@ def messages_of(values: Iterable[bytes], source: Source, *, partitions: int, max
         else:
             messages += _split(value, stream_ids, partitions, max_bytes)
     return messages
+
+
+def message_of_binary(
+    body: bytes, source: Source, schemas: Schemas, *, partitions: int, max_bytes: int
+) -> Message:
+    """The message of a body in the source's own format. Raises Refusal (too_large, malformed), and
+    SchemasUnavailable where only its schema could say which partition it belongs to."""
+    _check_size(body, max_bytes)
+    if not body:
+        raise Refusal(Reason.MALFORMED, "", "zero bytes; an event is one message in the format of the source")
+    decoder = binary_decoder(source, {}, max_bytes=max_bytes)
+    lacking = decoder.lacking([Record(0, 0, None, body)])
+    if lacking and partitions == 1:
+        return Message(None, body, 0)
+    decoder.learn(schemas.wait(lacking, SCHEMA_WAIT_S) if lacking else {})
+    return Message(decoder.key(body), body)
 
 
 def _split(array: bytes, stream_ids: _StreamIds, partitions: int, max_bytes: int) -> list[Message]:

@@ -21,6 +21,7 @@ from starlette.requests import ClientDisconnect
 
 from service.log.port import LogError, LogUnavailable
 from service.model import Reason, Refusal
+from service.registry import SchemasUnavailable
 from service.runtime import Busy, NotRunning
 
 MEDIA_TYPE = "application/problem+json"
@@ -128,6 +129,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Busy, _busy)
     app.add_exception_handler(NotRunning, _not_running)
     app.add_exception_handler(LogError, _log_error)
+    app.add_exception_handler(SchemasUnavailable, _schemas_unavailable)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _framework)
     app.add_exception_handler(ClientDisconnect, _gone)
@@ -160,6 +162,10 @@ async def _log_error(request: Request, error: Exception) -> Response:
     else:
         _logger.error("%s %s: the log failed", request.method, request.url.path, exc_info=error)
     return problem(503, "unavailable", "", "the log is not available; whether the change holds is not known")
+
+
+async def _schemas_unavailable(_: Request, error: Exception) -> Response:
+    return problem(503, "unavailable", "", str(error))
 
 
 async def _validation(_: Request, error: Exception) -> Response:

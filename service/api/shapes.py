@@ -65,6 +65,7 @@ class SourceView(Shape):
     late: Late
     stream_ttl: int | None
     stale_after: int | None
+    format: Literal["json"] | dict[str, Any] = Field(description="how its messages are written")
 
 
 class ChangedSource(SourceView):
@@ -375,6 +376,38 @@ PATCH_SCHEMA: dict[str, Any] = {
     "properties": {name: schema for name, schema in _QUERY_FIELDS.items() if name not in ("id", "source")},
     "additionalProperties": False,
 }
+_FORMAT: dict[str, Any] = {
+    "description": "how the messages of the topic are written; docs/formats.md",
+    "oneOf": [
+        {"const": "json"},
+        {
+            "type": "object",
+            "description": "Avro: either the schema of all messages, or each names its own, of a registry",
+            "properties": {
+                "type": {"const": "avro"},
+                "schema": {"type": "object"},
+                "registry": {"type": "boolean"},
+            },
+            "required": ["type"],
+            "additionalProperties": False,
+        },
+        {
+            "type": "object",
+            "properties": {
+                "type": {"const": "protobuf"},
+                "descriptors": {
+                    "type": "string",
+                    "contentEncoding": "base64",
+                    "description": "a FileDescriptorSet",
+                },
+                "message": {"type": "string"},
+                "registry": {"type": "boolean", "description": "messages have the frame of a registry"},
+            },
+            "required": ["type", "descriptors", "message"],
+            "additionalProperties": False,
+        },
+    ],
+}
 SOURCE_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -391,6 +424,7 @@ SOURCE_SCHEMA: dict[str, Any] = {
         "late": {"enum": [late.value for late in Late]},
         "stream_ttl": _DURATION,
         "stale_after": _DURATION,
+        "format": _FORMAT,
     },
     "required": ["attributes"],
     "additionalProperties": False,

@@ -23,7 +23,8 @@ from service.api.views import active_from, index_view, source_view
 from service.engine.commands import PutSource
 from service.engine.engine import Engine
 from service.language import load_json
-from service.model import Source
+from service.model import Reason, Refusal, Source
+from service.settings import Settings
 
 router = APIRouter(prefix="/v1/sources", tags=["sources"])
 
@@ -39,6 +40,7 @@ _VIEW = {
     "late": "no_border",
     "stream_ttl": None,
     "stale_after": None,
+    "format": "json",
 }
 _INDEX_VIEW = {
     "source": "ais",
@@ -76,6 +78,15 @@ def _not_there(name: str) -> ProblemError:
     return ProblemError(404, missing.reason, "name", missing.detail)
 
 
+def _check_registry(body: Any, settings: Settings) -> None:
+    """A source whose schemas come from a registry needs one. Raises Refusal."""
+    format = body.get("format") if isinstance(body, dict) else None
+    asks = isinstance(format, dict) and format.get("type") == "avro" and format.get("registry") is True
+    if asks and not settings.schema_registry_url:
+        detail = "needs the setting schema_registry_url; or give the schema instead"
+        raise Refusal(Reason.BAD_VALUE, "format.registry", detail)
+
+
 @router.put(
     "/{name}",
     summary="Create or change a source",
@@ -91,6 +102,7 @@ async def put_source(name: str, request: Request, service: LiveService) -> Respo
     """Replaces the whole; what the body leaves out takes its default. Attributes can grow; dropping or
     retyping one that queries use is a 409."""
     body = load_json(await read_message(request, service.settings))
+    _check_registry(body, service.settings)
     outcome = await service.command(PutSource(name, body))
     assert isinstance(outcome.subject, Source)
     view = {**source_view(outcome.subject), "active_from": active_from(outcome)}

@@ -10,13 +10,14 @@ from service.engine.catalog import Quarantined
 from service.engine.commands import Outcome, Registered
 from service.engine.effects import Task
 from service.engine.tally import Content, Tally, empty, together
+from service.formats import format_body
 from service.index.default.level import PartView
 from service.language import print_region, query_body, source_body
 from service.model import Query, Refusal, Source
 
 
 def source_view(source: Source) -> dict[str, Any]:
-    return {"name": source.name, **source_body(source)}
+    return {"name": source.name, **source_body(source), "format": format_body(source.format)}
 
 
 def index_view(source: Source, indexes: Mapping[str, Sequence[PartView]]) -> dict[str, Any]:

@@ -5,7 +5,9 @@ command log, or refuses it; a draft sees its own earlier entries, so a batch is 
 takes entries as they come from the log, whoever wrote them, and says what changed. A query that does not
 validate against the source as the log has it by then is quarantined: listed with its reason, in no index,
 never in the way of the others. So is one whose source drops or retypes what it uses: a draft refuses that,
-but not where the query came in between. What applies depends on the log alone, never on who judged what.
+but not where the query came in between. Where two have judged against the same catalog, what cannot be beside
+what came first does nothing: a second source of a topic, a query of a second source under an id; of two first
+versions of a source the second counts. What applies depends on the log alone, never on who judged what.
 
 Pure. Borders that a change causes are the engine's.
 """
@@ -144,6 +146,8 @@ class Catalog:
             after = _in_order(before, parse_source(name, body["source"]))
         except Refusal:
             return None
+        if any(other.topic == after.topic and other.name != name for other in self.sources.values()):
+            return None
         self.sources[name] = after
         if name in self.source_versions:
             self.fingerprint ^= mark(self.source_versions[name])
@@ -168,6 +172,10 @@ class Catalog:
 
     def _apply_query(self, offset: int, body: dict[str, Any], judged: Prepared | None) -> QueryChange | None:
         id = body["id"]
+        there = self.queries.get(id)
+        if there is not None and body["query"].get("source") != there.query.source:
+            self.hidden.add(id)  # somebody was faster to take the id for a query of another source
+            return None
         self.collections.left(offset, id, body.get(TAG))
         old = self._take_out(id)
         before = old.query if old else None

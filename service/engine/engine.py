@@ -285,6 +285,12 @@ class Engine:
     def _change_source(self, change: SourceChange) -> list[Paid]:
         """What is owed to streams whose attributes change is paid before, all of it: this is rare."""
         before, after = change.before, change.after
+        if (
+            before is not None and before.topic != after.topic
+        ):  # two have created it: nobody has come to use it
+            del self.source_of_topic[before.topic]
+            for task in [task for task in self.tables if task.topic == before.topic]:
+                self.release(task)
         self.source_of_topic[after.topic] = after.name
         if before is None:
             self.sets[after.name] = QuerySet(after, new_dictionaries(after), self._make_index)

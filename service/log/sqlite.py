@@ -22,6 +22,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, count
 from pathlib import Path
 
 from service.log import topics
@@ -42,6 +43,13 @@ from service.log.port import (
 from service.log.sqlite_file import LogFile
 
 _SELECT = "SELECT offset, ts, key, value FROM records WHERE topic = ? AND offset >= ? ORDER BY offset LIMIT ?"
+#: Rows of a topic lie before those of the next id. To append in front of large ones makes SQLite balance its
+#: tree at every row, fifteen times slower, and events may be large: their topics come before all others.
+_FIXED = (*topics.OUTPUTS, topics.COMMANDS)
+_ROWS_AT_ONCE = 64
+_INSERT = "INSERT INTO records VALUES (?, ?, ?, ?, ?)"
+#: Each statement lets other threads have the interpreter, and may wait for it afterwards: few statements.
+_INSERT_MANY = _INSERT + ", (?, ?, ?, ?, ?)" * (_ROWS_AT_ONCE - 1)
 _COMMANDS_AT_ONCE = 1_000
 #: What a poll reads of one topic at the most, and the message that goes over it.
 _BYTES_AT_ONCE = 8 << 20
@@ -86,7 +94,7 @@ class SqliteLog:
             self._writer, self._reader, self._poller = (self._file.connect() for _ in range(3))
             with self._writing:
                 self._load_topics(self._writer)
-                self._topic_ids((*topics.OUTPUTS, topics.COMMANDS))
+                self._topic_ids(_FIXED)
         except BaseException:
             self.close()
             raise
@@ -289,7 +297,10 @@ class SqliteLog:
             if value is not None and len(value) > limit:
                 raise self._file.too_large()
             rows.append((id_, offset, ts, key, value))
-        writer.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?)", rows)
+        whole = len(rows) - len(rows) % _ROWS_AT_ONCE
+        for begin in range(0, whole, _ROWS_AT_ONCE):
+            writer.execute(_INSERT_MANY, list(chain.from_iterable(rows[begin : begin + _ROWS_AT_ONCE])))
+        writer.executemany(_INSERT, rows[whole:])
         writer.executemany(
             "UPDATE topics SET next = ? WHERE id = ?", [(end, id_) for id_, end in ends.items()]
         )
@@ -344,10 +355,17 @@ class SqliteLog:
 
     def _topic_ids(self, names: Iterable[str]) -> dict[str, int]:
         """The ids of all topics; of those named the missing are made. The caller holds ``_writing``."""
-        missing = [(name,) for name in names if name not in self._ids]
+        missing = [name for name in names if name not in self._ids]
         if missing:
+            lowest, highest = min(self._ids.values(), default=0), max(self._ids.values(), default=0)
+            fixed = [name for name in missing if name in _FIXED]
+            places = dict(zip(fixed, count(highest + 1), strict=False))
+            others = (name for name in missing if name not in _FIXED)
+            places |= dict(zip(others, count(min(lowest, 0) - 1, -1), strict=False))
             with self._transaction() as writer:
-                writer.executemany("INSERT INTO topics (name, next) VALUES (?, 0)", missing)
+                writer.executemany(
+                    "INSERT INTO topics (name, id, next) VALUES (?, ?, 0)", list(places.items())
+                )
             self._load_topics(_open(self._writer))
         return self._ids
 

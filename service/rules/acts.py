@@ -65,8 +65,10 @@ class Paths(NamedTuple):
 
 
 def read_source(node: Node, default_name: str) -> tuple[Body, Paths]:
-    """A source with its name among the fields. Raises RuleFileError."""
+    """A source with its name among the fields. Its events are JSON here, whatever its ``format`` is. Raises
+    RuleFileError."""
     fields = dict(node.mapping())
+    fields.pop("format", None)
     name = fields.pop("name").text() if "name" in fields else default_name
     key, ts = (fields[field].value if field in fields else None for field in ("key", "ts"))
     paths = Paths(key if isinstance(key, str) else "stream_id", ts if isinstance(ts, str) else "ts")

@@ -22,9 +22,10 @@ from service.log.sqlite import SqliteLog
 from service.log.topics import OUTPUTS
 from service.metrics import Metrics
 from service.model import Reason, Refusal
+from service.requests import CommandRequest
 from service.runtime import make_worker
 from service.settings import Settings
-from service.worker import CommandRequest, Delivery, Worker
+from service.worker import Delivery, Worker
 
 #: More than any message or record of a test has.
 _MAX_LOG_BYTES = 64 << 20

@@ -38,6 +38,17 @@ def eventually(condition: Callable[[], Any], what: str, *, within_s: float = TIM
     return value
 
 
+def history(client: httpx.Client, after: int = 0, **asked: Any) -> list[dict[str, Any]]:
+    """All pages of the history that is asked for."""
+    found: list[dict[str, Any]] = []
+    while True:
+        page = client.get("/v1/history", params={**asked, "after": after}).raise_for_status().json()
+        found += page["entries"]
+        if page["next"] == after:
+            return found
+        after = page["next"]
+
+
 class Contract:
     """The OpenAPI document as a judge of answers."""
 

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import httpx
 
 from tests.api.conftest import OwnSource
-
-
-def entries(client: httpx.Client, **asked: Any) -> list[dict[str, Any]]:
-    """All pages of what is asked for."""
-    found: list[dict[str, Any]] = []
-    after = 0
-    while True:
-        page = client.get("/v1/history", params={**asked, "after": after}).raise_for_status().json()
-        found += page["entries"]
-        if page["next"] == after:
-            return found
-        after = page["next"]
+from tests.api.harness import history
 
 
 def test_every_change_of_a_query_with_who_and_when(client: httpx.Client, source: OwnSource) -> None:
@@ -33,7 +21,7 @@ def test_every_change_of_a_query_with_who_and_when(client: httpx.Client, source:
     source.register("other")
     client.delete(path).raise_for_status()
 
-    found = entries(client, query=source.id("q"))
+    found = history(client, query=source.id("q"))
     assert [(entry["what"], entry["by"], entry["changed"]) for entry in found] == [
         ("written", "ana", None),
         ("changed", None, ["where", "tags"]),
@@ -50,11 +38,11 @@ def test_every_change_of_a_query_with_who_and_when(client: httpx.Client, source:
 def test_pages_go_through_everything_once(client: httpx.Client, source: OwnSource) -> None:
     for number in range(5):
         source.register(f"q{number}")
-    whole = entries(client)
-    small = entries(client, limit=2)
-    assert [entry["command"] for entry in small] == [entry["command"] for entry in whole]
-    mine = entries(client, source=source.name)
-    assert [(entry["source"], entry["query"]) for entry in mine] == [(source.name, None)]
+    (mine,) = history(client, source=source.name)
+    assert (mine["source"], mine["query"]) == (source.name, None)
+    whole = history(client, after=mine["command"])
+    assert [entry["query"] for entry in whole] == [None, *(source.id(f"q{number}") for number in range(5))]
+    assert history(client, after=mine["command"], limit=2) == whole
 
 
 def test_what_is_refused(client: httpx.Client) -> None:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.api.conftest import OwnSource
-from tests.api.harness import Running
+from tests.api.harness import Running, history
 
 HOSTILE = [
     "a/b",
@@ -104,8 +104,7 @@ def test_a_header_with_a_line_break_is_no_header(service: Running, source: OwnSo
         assert status == 201, "two headers, of which the second means nothing"
     else:
         assert status == 400
-    asked = {"query": source.id("q"), "limit": 10_000}
-    actors = [entry["by"] for entry in service.client.get("/v1/history", params=asked).json()["entries"]]
+    actors = [entry["by"] for entry in history(service.client, query=source.id("q"), limit=10_000)]
     assert actors == (["a"] if status == 201 else [])
 
 
@@ -113,7 +112,7 @@ def test_a_header_with_a_line_break_is_no_header(service: Running, source: OwnSo
 def test_an_actor_is_kept_as_the_text_that_it_is(client: httpx.Client, source: OwnSource, actor: str) -> None:
     path = f"/v1/queries/{source.id('q')}"
     client.put(path, json=source.body("q"), headers={"X-Actor": actor}).raise_for_status()
-    (entry,) = client.get("/v1/history", params={"query": source.id("q")}).json()["entries"]
+    (entry,) = history(client, query=source.id("q"), limit=10_000)
     assert entry["by"] == actor
 
 

@@ -38,6 +38,7 @@ NAMES = {
     "rangewatch_command_offset": "gauge",
     "rangewatch_query_set_fingerprint": "gauge",
     "rangewatch_log_away": "gauge",
+    "rangewatch_partitions_held": "gauge",
     "rangewatch_events_lost": "counter",
     "rangewatch_resets": "counter",
     "rangewatch_commit_seconds": "histogram",

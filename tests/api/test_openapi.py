@@ -14,7 +14,9 @@ import pyarrow.parquet
 import pytest
 from jsonschema import Draft202012Validator
 
+from service.api.media import AVRO, PROTOBUF
 from tests.api.harness import Running, running
+from tests.unit.encoders import Field, descriptors, file_of
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +60,8 @@ ANSWERS = {
     ("DELETE", "/v1/collections/{name}"): {204, 404, 412, 422, 503},
     ("POST", "/v1/validate"): {200, 400, 413, 422, 503},
     ("POST", "/v1/explain"): {200, 400, 404, 413, 422, 503},
-    ("POST", "/v1/match"): {200, 400, 413, 422, 503},
-    ("POST", "/v1/events"): {200, 202, 400, 413, 422, 503},
+    ("POST", "/v1/match"): {200, 400, 413, 415, 422, 503},
+    ("POST", "/v1/events"): {200, 202, 400, 413, 415, 422, 503},
     ("GET", "/v1/streams/{id}/trace"): {200, 404, 422, 503},
     ("GET", "/v1/streams/{id}/safe-region"): {200, 404, 422, 503},
     ("GET", "/v1/streams/{id}"): {200, 404, 422, 503},
@@ -126,6 +128,32 @@ def test_errors_are_problems_and_nothing_of_the_frameworks_is_left(document: dic
 
 
 PARQUET = "application/vnd.apache.parquet"
+BINARY_SOURCES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "openapi-avro": (
+        AVRO,
+        {
+            "type": "avro",
+            "schema": {
+                "type": "record",
+                "name": "Seen",
+                "fields": [
+                    {"name": "stream_id", "type": "string"},
+                    {"name": "sog", "type": ["null", "double"]},
+                ],
+            },
+        },
+    ),
+    "openapi-protobuf": (
+        PROTOBUF,
+        {
+            "type": "protobuf",
+            "message": "fleet.Seen",
+            "descriptors": descriptors(
+                file_of({"Seen": [("stream_id", 1, Field.TYPE_STRING), ("sog", 2, Field.TYPE_DOUBLE)]})
+            ),
+        },
+    ),
+}
 OF_A_SOURCE = ("/v1/events", "/v1/match", "/v1/collections/{name}")
 
 
@@ -144,6 +172,11 @@ def test_the_examples_of_requests_are_accepted(document: dict[str, Any], client:
         (op for op in operations(document) if "requestBody" in op[2]),
         key=lambda op: order.index(f"{op[0]} {op[1]}") if f"{op[0]} {op[1]}" in order else len(order),
     )
+    names: dict[str, str] = {}  # of the sources in the formats that have media of their own
+    for name, (media, format) in BINARY_SOURCES.items():
+        body = {"attributes": {"sog": "number"}, "nulls": "absent", "format": format}
+        client.put(f"/v1/sources/{name}", json=body).raise_for_status()
+        names |= dict.fromkeys(media, name)
     for method, path, operation in todo:
         if (method, path) == ("POST", "/v1/queries"):
             client.delete("/v1/queries/harbour-7-fast").raise_for_status()
@@ -155,7 +188,7 @@ def test_the_examples_of_requests_are_accepted(document: dict[str, Any], client:
                 response = client.request(
                     method,
                     path.format(**real),
-                    params={"source": "ais"} if path in OF_A_SOURCE else {},
+                    params={"source": names.get(media, "ais")} if path in OF_A_SOURCE else {},
                     headers={"Content-Type": media},
                     **sent,
                 )

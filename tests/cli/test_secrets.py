@@ -87,7 +87,16 @@ def test_nothing_that_a_process_says_or_keeps_has_a_secret_in_it(tmp_path: Path)
     assert not any(hash.removeprefix("sha256:").encode() in everything for hash in hashes)
 
 
-@pytest.fixture(params=["kafka_sasl_plain_password", "kafka_ssl_password", "tls_key_password"])
+@pytest.fixture(
+    params=[
+        "kafka_sasl_plain_password",
+        "kafka_ssl_password",
+        "tls_key_password",
+        "schema_registry_password",
+        "schema_registry_token",
+        "schema_registry_key_password",
+    ]
+)
 def secret(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

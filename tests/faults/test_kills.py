@@ -1,6 +1,6 @@
 """Whatever dies, whenever it dies: consumers see what an uninterrupted run would have written.
 
-``FAULTS_SECONDS`` is how long the random part goes on (30), ``FAULTS_SEED`` what it draws from.
+``FAULTS_SECONDS`` is how long the random part goes on (20), ``FAULTS_SEED`` what it draws from.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.faults.world import World, world
 pytestmark = [pytest.mark.kafka, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 BOTH = (KAFKA_PYTHON, CONFLUENT_KAFKA)
-SECONDS = float(os.environ.get("FAULTS_SECONDS", "30"))
+SECONDS = float(os.environ.get("FAULTS_SECONDS", "20"))
 SEED = int(os.environ.get("FAULTS_SEED", time.time_ns() % 1_000_000))
 
 #: Reached by a worker that joins, or by one that has events to process.

@@ -33,13 +33,12 @@ FILES = (
 )
 
 
-#: Of many boxes, too many for plain Python, and full of unsigned indexes.
-LARGE = ("test_kd.py", "test_windows.py")
+#: Of many boxes, too many for plain Python, and full of unsigned indexes. Of the others numpy checks every
+#: access too, without the JIT.
+LARGE = ("test_kd.py", "test_windows.py", "test_bitmaps.py", "test_default.py")
 
 
-@pytest.mark.parametrize(
-    ("variable", "files"), [("NUMBA_DISABLE_JIT", FILES), ("NUMBA_BOUNDSCHECK", FILES + LARGE)]
-)
+@pytest.mark.parametrize(("variable", "files"), [("NUMBA_DISABLE_JIT", FILES), ("NUMBA_BOUNDSCHECK", LARGE)])
 def test_suite_with(variable: str, files: tuple[str, ...]) -> None:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment = inherited | {variable: "1", "RANGEWATCH_INDEX_SUITE": "small"}

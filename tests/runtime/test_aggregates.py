@@ -115,7 +115,7 @@ def test_a_partition_that_was_away_is_told_what_it_missed() -> None:
 
 
 def _ask(worker: Any, commands: list[Command]) -> None:
-    from service.worker import CommandRequest
+    from service.requests import CommandRequest
 
     for command in commands:
         worker.step([CommandRequest([command], True, lambda _: None, _fail)], timeout_s=0)

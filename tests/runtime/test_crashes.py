@@ -17,7 +17,8 @@ from service.engine.commands import Command, DeleteQuery, PatchQuery, PutQuery, 
 from service.engine.engine import Engine, EngineLimits
 from service.log.port import LogError, LogFenced, LogUnavailable, Message, Output
 from service.metrics import Metrics
-from service.worker import CommandRequest, Worker
+from service.requests import CommandRequest
+from service.worker import Worker
 from tests.runtime.memory_log import Died, Fate, MemoryLog, Store
 
 TOPIC = "events.s"

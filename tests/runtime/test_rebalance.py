@@ -10,7 +10,8 @@ from service.engine.commands import DeleteQuery, PutQuery, PutSource
 from service.engine.engine import Engine, EngineLimits
 from service.log.port import Message, Output
 from service.metrics import Metrics
-from service.worker import CommandRequest, Delivery, Worker
+from service.requests import CommandRequest
+from service.worker import Delivery, Worker
 from tests.runtime.memory_log import Fate, MemoryLog, Store
 
 TOPIC = "events.s"

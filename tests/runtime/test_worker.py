@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from service import wire
+from service import requests, wire
 from service.engine.commands import Command, DeleteQuery, Outcome, PutQuery, PutSource
 from service.engine.engine import Engine, EngineLimits
 from service.log.port import Commit, Log, LogFenced, LogUnavailable, Message, Polled
 from service.log.sqlite import SqliteLog
 from service.metrics import Metrics
 from service.model import Reason, Refusal
-from service.worker import CommandRequest, Delivery, Worker
+from service.requests import CommandRequest
+from service.worker import Delivery, Worker
 from tests.runtime.memory_log import MemoryLog, Store
 
 TOPIC = "events.s"
@@ -195,6 +196,143 @@ def test_a_query_is_refused_whose_source_another_worker_changes_meanwhile(
     assert isinstance(put, Refusal) and put.reason is Reason.CHANGED
     assert isinstance(delete, Outcome) and delete.done == "deleted"
     assert list(worker.engine.catalog.quarantined) == ["r"]
+
+
+def _elsewhere(log: Failing, worker: Worker, *commands: Command) -> None:
+    """Another worker, which has seen what this one has, writes these commands before the next of this one."""
+    draft = worker.engine.draft(0)
+    entries = [draft.prepare(command).entry for command in commands]
+    log.first = [wire.command_message(entry, at_ms=0) for entry in entries if entry is not None]
+
+
+def _answer(worker: Worker, *commands: Command) -> Sequence[Outcome | Refusal | None]:
+    heard: list[CommandRequest] = []
+    _run(worker, CommandRequest(commands, False, heard.append, _fail), heard)
+    return heard[0].results
+
+
+def _many(count: int) -> list[Command]:
+    return [PutQuery(None, {"id": f"m{n}", "source": "s", "where": f"x > {n}"}) for n in range(count)]
+
+
+def test_a_long_request_is_judged_between_events(
+    log: Failing, worker: Worker, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "PART", 2)
+    heard: list[CommandRequest] = []
+    before = log.end_of_commands()
+    long, short = (
+        CommandRequest(commands, True, heard.append, _fail) for commands in (_many(5), [DeleteQuery("m4")])
+    )
+    worker.step([long, short], timeout_s=9)
+    for x in (-1, 1):
+        assert log.end_of_commands() == before, "nothing is written before all has been judged"
+        store.append(TOPIC, _event(x)._replace(partition=0))
+        worker.step([], timeout_s=9)
+    assert len([output for output in store.outputs if output.topic == "borders"]) == 1, "events go on"
+    assert log.end_of_commands() == before + 5
+    while len(heard) < 2:
+        worker.step([], timeout_s=9)
+    assert heard == [long, short], "and the next one sees what it has done"
+    assert [outcome.done for outcome in short.results if isinstance(outcome, Outcome)] == ["deleted"]
+
+
+def test_a_long_request_that_others_come_before_is_judged_anew(
+    log: Failing, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "PART", 2)
+    heard: list[CommandRequest] = []
+    long = CommandRequest([*_many(4), DeleteQuery("q")], True, heard.append, _fail)
+    worker.step([long], timeout_s=9)
+    gone = worker.engine.draft(0).prepare(DeleteQuery("q")).entry
+    assert gone is not None
+    log.append_commands([wire.command_message(gone, at_ms=0)])
+    while not heard:
+        worker.step([], timeout_s=9)
+    *others, refused = long.results
+    assert isinstance(refused, Refusal) and refused.reason is Reason.UNKNOWN_ID
+    assert others == [None] * 4 and "m0" not in worker.engine.catalog.queries
+
+
+def test_a_long_request_is_judged_in_the_end_however_often_others_come_before(
+    log: Failing, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "PART", 2)
+    heard: list[CommandRequest] = []
+    worker.step([CommandRequest(_many(7), True, heard.append, _fail)], timeout_s=9)
+    for number in range(10):
+        other = PutQuery(f"o{number}", {"source": "s", "where": "x > 0"})
+        entry = worker.engine.draft(0).prepare(other).entry
+        assert entry is not None
+        log.append_commands([wire.command_message(entry, at_ms=0)])
+        for _ in range(2):
+            worker.step([], timeout_s=9)
+    assert heard and len(heard[0].results) == 7
+    assert all(isinstance(result, Outcome) for result in heard[0].results)
+
+
+def test_who_waits_for_a_long_request_is_told_when_the_worker_gives_up(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "PART", 2)
+    told: list[BaseException] = []
+    worker.step([CommandRequest(_many(5), True, lambda _: None, told.append)], timeout_s=9)
+    worker.abandon(LogFenced("away"))
+    assert [str(error) for error in told] == ["away"]
+
+
+def test_a_topic_is_of_the_source_that_came_first(log: Failing, worker: Worker) -> None:
+    body = {"attributes": {"x": "number"}, "topic": "events.t"}
+    _elsewhere(log, worker, PutSource("first", body))
+    put, query = _answer(
+        worker, PutSource("second", body), PutQuery("r", {"source": "second", "where": "x > 1"})
+    )
+    assert isinstance(put, Refusal) and (put.reason, put.field) == (Reason.EXISTS, "topic")
+    assert isinstance(query, Refusal) and query.reason is Reason.CHANGED
+    assert worker.engine.source_of_topic == {TOPIC: "s", "events.t": "first"}
+
+
+def test_of_two_first_versions_of_a_source_the_second_counts(
+    log: Failing, worker: Worker, store: Store
+) -> None:
+    """And what the first has begun is over: its partitions are nobody's."""
+
+    def told() -> list[Any]:
+        records = [json.loads(output.value) for output in store.outputs if output.topic == "borders"]
+        return [record["enter"] for record in records]
+
+    first, second = (
+        worker.engine.draft(0).prepare(PutSource("t", {"attributes": {"x": "number"}, "topic": topic})).entry
+        for topic in ("events.old", "events.new")
+    )
+    assert first is not None and second is not None
+    log.append_commands([wire.command_message(first, at_ms=0)])
+    worker.step([], timeout_s=0)
+    _answer(worker, PutQuery("r", {"source": "t", "where": "x > 0"}))
+    store.append("events.old", _event(1)._replace(partition=0))
+    worker.step([], timeout_s=0)
+    assert told() == [["r"]]
+
+    log.append_commands([wire.command_message(second, at_ms=0)])
+    store.append("events.old", _event(-1)._replace(partition=0))
+    store.append("events.new", _event(2)._replace(partition=0))
+    for _ in range(4):
+        worker.step([], timeout_s=0)
+    assert told() == [["r"], ["r"]]
+    assert {topic for topic, _ in worker.positions} == {TOPIC, "events.new"}
+    assert {task.topic for task in worker.engine.tables} == {TOPIC, "events.new"}
+
+
+def test_an_id_is_of_the_source_that_came_first(log: Failing, worker: Worker, store: Store) -> None:
+    _answer(worker, PutSource("t", {"attributes": {"y": "number"}}))
+    _elsewhere(log, worker, PutQuery("r", {"source": "s", "where": "x > 5"}))
+    (put,) = _answer(worker, PutQuery("r", {"source": "t", "where": "y > 5"}))
+    assert isinstance(put, Refusal) and (put.reason, put.field) == (Reason.EXISTS, "id")
+    for _ in range(3):
+        worker.step([], timeout_s=0)
+    assert worker.engine.catalog.queries["r"].query.source == "s"
+    newest = [json.loads(record.value or b"") for record in log.commands(0, log.end_of_commands())][-1]
+    assert newest["id"] == "r" and newest["query"]["source"] == "s", "compaction leaves what counts"
 
 
 class Timed(MemoryLog):

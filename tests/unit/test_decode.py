@@ -85,6 +85,7 @@ REFUSED: list[tuple[bytes, str, str | None]] = [
     (b'{"stream_id":"a","ts":true}', "bad_ts", "a"),
     (b'{"stream_id":"a","ts":"5"}', "bad_ts", "a"),
     (b'{"stream_id":"a","ts":%d}' % (LARGEST_TS + 1), "bad_ts", "a"),
+    (b'{"stream_id":"a","ts":%d}' % -(2**63), "bad_ts", "a"),
     (b'{"stream_id":"a","ts":99999999999999999999999999}', "bad_ts", "a"),
     (b'{"stream_id":"a","x":"5"}', "not_a_number", "a"),
     (b'{"stream_id":"a","x":true}', "not_a_number", "a"),

@@ -1,0 +1,33 @@
+"""The decoder that a source needs, by its format.
+
+The libraries of the binary formats are imported for the first source that needs them. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from service.decode import Decoder
+from service.engine.categories import Dictionary
+from service.model import Source
+from service.rows import AnyDecoder
+
+if TYPE_CHECKING:
+    from service.decode_binary import BinaryDecoder
+
+
+def decoder_of(source: Source, dictionaries: Mapping[str, Dictionary], *, max_bytes: int) -> AnyDecoder:
+    """For the messages on the topic of a source."""
+    if source.format is None:
+        return Decoder(source, dictionaries, max_bytes=max_bytes)
+    return binary_decoder(source, dictionaries, max_bytes=max_bytes)
+
+
+def binary_decoder(
+    source: Source, dictionaries: Mapping[str, Dictionary], *, max_bytes: int
+) -> BinaryDecoder:
+    """For a source whose messages are not JSON."""
+    from service.decode_binary import BinaryDecoder
+
+    return BinaryDecoder(source, dictionaries, max_bytes=max_bytes)
