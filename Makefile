@@ -38,7 +38,8 @@ test: setup jars ## run everything: lint, types, imports, all tests on a real br
 check: setup lint ## the fast part: lint, types, imports, unit tests
 	$(BIN)/python -m pytest -q tests/unit tests/engine tests/runtime tests/index/test_contract.py
 
-soak: setup jars ## a million random operations on the engine against its oracle (SEED=, FROM=, MINUTES=), an hour or two; then half an hour of random kills
+soak: setup jars ## memory under churn (CHURN= minutes, 10); then a million random operations on the engine against its oracle (SEED=, FROM=, MINUTES=), an hour or two; then half an hour of random kills
+	$(BIN)/python -m tests.faults.churn --minutes $(or $(CHURN),10)
 	@$(BIN)/python -m tests.engine.soak $(if $(SEED),--seed $(SEED)) $(if $(FROM),--from $(FROM)) $(if $(MINUTES),--minutes $(MINUTES))
 	FAULTS_SECONDS=1800 $(BIN)/python -m pytest -q -s tests/faults/test_kills.py
 
@@ -52,11 +53,12 @@ format: setup ## format the code
 	$(BIN)/ruff format --quiet .
 	$(BIN)/ruff check --fix --quiet .
 
-bench: setup ## measure: all of docs/benchmarks anew, what features cost the others, and from Kafka to Kafka against a bare pass-through
+bench: setup ## measure: all of docs/benchmarks anew, what features cost the others, from Kafka to Kafka against a bare pass-through, and the start with a large file
 	$(BIN)/rangewatch bench --out docs/benchmarks
 	$(BIN)/python -m tests.bench.bench_features
 	$(BIN)/python -m tests.bench.bench_throughput
 	$(BIN)/python -m tests.bench.bench_workers
+	$(BIN)/python -m tests.bench.bench_ready
 
 audit: ## look the locked packages up in the advisories (needs a network)
 	$(PYTHON) -m venv .venv/audit

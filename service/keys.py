@@ -43,7 +43,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from service.model import DEFAULT_TENANT
+from service.tenants import DEFAULT_TENANT, PATTERN
 
 MARK = "rw"
 """Keys begin with it, so that a scanner of repositories can find one that has been committed."""
@@ -98,7 +98,7 @@ class Key(BaseModel):
     id: str = Field(pattern=rf"^[0-9a-f]{{{2 * _ID_BYTES}}}$")
     name: str = Field(pattern=r"^[A-Za-z0-9._@:-]{1,100}$")
     role: Role
-    tenant: str = Field(DEFAULT_TENANT, pattern=r"^[A-Za-z0-9._-]{1,100}$")
+    tenant: str = Field(DEFAULT_TENANT, pattern=PATTERN)
     created: AwareDatetime
     expires: AwareDatetime | None = None
     hash: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$", repr=False)]

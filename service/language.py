@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, NoReturn, TypeVar
 
 from service.expression import MAX_BYTES, MAX_DIGITS, print_region
@@ -41,6 +42,7 @@ from service.model import (
     Region,
     Source,
 )
+from service.tenants import DEFAULT_TENANT, is_tenant, key_of
 from service.where import covers, parse_where, region_json
 
 __all__ = [
@@ -77,14 +79,18 @@ _DURATION = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-_QUERY_FIELDS = (
-    *("id", "source", "where", "on", "initial", "keep", "for", "cooldown", "once"),
-    *("select", "aggregates", "tags", "enabled", "expires_at"),
+_QUERY_FIELDS = dict.fromkeys(
+    (
+        *("id", "source", "where", "on", "initial", "keep", "for", "cooldown", "once"),
+        *("select", "aggregates", "tags", "enabled", "expires_at"),
+    )
 )
 _AGGREGATES_FIELDS = ("every", "of")
-_SOURCE_FIELDS = (
-    *("attributes", "topic", "key", "ts", "paths", "missing", "nulls", "late"),
-    *("stream_ttl", "stale_after", "format"),
+_SOURCE_FIELDS = dict.fromkeys(
+    (
+        *("attributes", "topic", "key", "ts", "paths", "missing", "nulls", "late"),
+        *("stream_ttl", "stale_after", "format"),
+    )
 )
 
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -157,9 +163,15 @@ def _integer(literal: str) -> int:
 
 
 def parse_query(
-    body: Any, sources: Mapping[str, Source], *, id: str | None, now_ms: int | None, limits: Limits
+    body: Any,
+    sources: Mapping[str, Source],
+    *,
+    id: str | None,
+    now_ms: int | None,
+    limits: Limits,
+    tenant: str = DEFAULT_TENANT,
 ) -> Query:
-    """A query from its whole body; what it leaves out has its default.
+    """A query of a tenant from its whole body; what it leaves out has its default.
 
     ``id`` is the id in the path, or None where the body must have it. ``now_ms`` is the wall time, or None
     for a query that was judged before, whose expiry may have passed since. Raises Refusal: whatever
@@ -168,15 +180,15 @@ def parse_query(
     _check_fields(
         body, _QUERY_FIELDS, required=("id", "source", "where") if id is None else ("source", "where")
     )
-    name = _query_id(body.get("id", id), id)
+    key = _query_key(tenant, body.get("id", id), id)
     source = _source_of(body["source"], sources)
     region = parse_where(body["where"], source, limit=limits.disjuncts, max_bytes=limits.text)
     on = _kinds(body.get("on", ["match", "enter", "leave"]))
-    if Kind.CROSS in on and region.has_shapes:
+    if region.has_shapes and Kind.CROSS in on:
         detail = "cross needs a region of boxes; leave it out, or the polygons and circles"
         raise Refusal(Reason.BAD_VALUE, "on", detail)
     return Query(
-        id=name,
+        id=key,
         source=source.name,
         where=body["where"],
         region=region,
@@ -198,7 +210,7 @@ def parse_query(
 def query_body(query: Query) -> dict[str, Any]:
     """The whole body, ready for JSON, in the order of the contract: ``where`` as it was given."""
     return {
-        "id": query.id,
+        "id": query.public_id,
         "source": query.source,
         "where": query.where,
         "on": [kind.value for kind in Kind if kind in query.on],
@@ -232,20 +244,18 @@ def patch_body(current: Mapping[str, Any], changes: Any) -> dict[str, Any]:
     return {**current, **changes}
 
 
-def _check_fields(body: Any, fields: tuple[str, ...], *, required: Iterable[str]) -> None:
+def _check_fields(body: Any, fields: Mapping[str, None], *, required: Iterable[str]) -> None:
     if not isinstance(body, dict):
         raise Refusal(Reason.SYNTAX, "", f"must be a JSON object, not {shown(body)}")
-    for field in body:
-        if field not in fields:
-            raise Refusal(
-                Reason.UNKNOWN_FIELD, shown(field), f"is no field here; there are {', '.join(fields)}"
-            )
+    if not body.keys() <= fields.keys():
+        field = next(field for field in body if field not in fields)
+        raise Refusal(Reason.UNKNOWN_FIELD, shown(field), f"is no field here; there are {', '.join(fields)}")
     for field in required:
         if field not in body:
             raise Refusal(Reason.MISSING_FIELD, field, "must be given")
 
 
-def _query_id(given: Any, wanted: str | None) -> str:
+def _query_key(tenant: str, given: Any, wanted: str | None) -> str:
     if not isinstance(given, str) or not is_query_id(given):
         detail = "must be 1 to 200 of A-Z a-z 0-9 . _ ~ : - and neither . nor .."
         raise Refusal(Reason.BAD_ID, "id", detail)
@@ -253,7 +263,9 @@ def _query_id(given: Any, wanted: str | None) -> str:
         raise Refusal(
             Reason.BAD_ID, "id", f"the path names {shown(wanted)}; leave the field out or repeat that"
         )
-    return given
+    if not is_tenant(tenant):
+        raise Refusal(Reason.BAD_ID, "id", f"is of {shown(tenant)}, which no tenant can be called")
+    return key_of(tenant, given)
 
 
 def _source_of(given: Any, sources: Mapping[str, Source]) -> Source:
@@ -293,7 +305,16 @@ def _expiry(given: Any, now_ms: int | None) -> int | None:
 def _kinds(given: Any) -> frozenset[Kind]:
     if not isinstance(given, list) or not given:
         raise Refusal(Reason.BAD_VALUE, "on", f"must be a list of at least one of {', '.join(Kind)}")
-    return frozenset(_choice(Kind, kind, f"on[{i}]") for i, kind in enumerate(given))
+    try:
+        return _kinds_of(tuple(given))
+    except TypeError:  # what has no hash is no text
+        return _kinds_of.__wrapped__(tuple(given))
+
+
+@lru_cache
+def _kinds_of(given: tuple[Any, ...]) -> frozenset[Kind]:
+    """One object for equal lists: a million queries have a handful of them."""
+    return frozenset([_choice(Kind, kind, f"on[{i}]") for i, kind in enumerate(given)])
 
 
 def _selected(given: Any, source: Source, limit: int, field: str = "select") -> tuple[str, ...]:
@@ -346,9 +367,12 @@ def _flag(given: Any, field: str) -> bool:
 
 
 def _choice(choices: type[Choice], given: Any, field: str) -> Choice:
-    if not isinstance(given, str) or given not in frozenset(choices):
-        raise Refusal(Reason.BAD_VALUE, field, f"must be one of {', '.join(choices)}")
-    return choices(given)
+    try:
+        if isinstance(given, str):
+            return choices(given)
+    except ValueError:
+        pass
+    raise Refusal(Reason.BAD_VALUE, field, f"must be one of {', '.join(choices)}")
 
 
 def parse_duration(value: Any, field: str) -> int:

@@ -48,7 +48,7 @@ class Metrics:
         self._partitions: dict[tuple[str, int], tuple[str, int, int]] = {}
         self._structures: dict[str, set[str]] = {}
         self._registry = registry = CollectorRegistry()
-        source = ["source"]
+        source, tenant = ["source"], ["source", "tenant"]
         self._events = Counter("rangewatch_events", "Events taken from the log.", source, registry=registry)
         self._processed = Counter(
             "rangewatch_events_processed", "Events accepted and matched.", source, registry=registry
@@ -80,17 +80,17 @@ class Metrics:
         self._matches = Counter(
             "rangewatch_matches",
             "Pairs of an event and a query that it satisfies.",
-            source,
+            tenant,
             registry=registry,
         )
         self._enters = Counter(
-            "rangewatch_enters", "Enters written, whatever caused them.", source, registry=registry
+            "rangewatch_enters", "Enters written, whatever caused them.", tenant, registry=registry
         )
         self._crosses = Counter(
-            "rangewatch_crosses", "Regions jumped over, as written.", source, registry=registry
+            "rangewatch_crosses", "Regions jumped over, as written.", tenant, registry=registry
         )
         self._leaves = Counter(
-            "rangewatch_leaves", "Leaves written, whatever caused them.", source, registry=registry
+            "rangewatch_leaves", "Leaves written, whatever caused them.", tenant, registry=registry
         )
         self._aggregates = Counter(
             "rangewatch_aggregates", "Records of aggregates written.", source, registry=registry
@@ -115,7 +115,7 @@ class Metrics:
                 reason
             )  # at 0 from the start: an alert needs something to rise from
         self._queries = Gauge(
-            "rangewatch_queries", "Registered queries, by state.", ["source", "state"], registry=registry
+            "rangewatch_queries", "Registered queries, by state.", [*tenant, "state"], registry=registry
         )
         self._command_offset = Gauge(
             "rangewatch_command_offset", "The command that comes next.", registry=registry
@@ -196,11 +196,11 @@ class Metrics:
         late: int,
         carried: int,
         nulls: int,
-        matches: int,
+        matches: Mapping[str, int],
         match_seconds: float,
     ) -> None:
-        """Counts one batch of a source. ``refused`` is by reason; the rest of ``events`` was processed.
-        ``match_seconds`` is the time spent in the engine."""
+        """Counts one batch of a source. ``refused`` is by reason, ``matches`` by tenant; the rest of
+        ``events`` was processed. ``match_seconds`` is the time spent in the engine."""
         with self._lock:
             self._events.labels(source).inc(events)
             self._processed.labels(source).inc(events - sum(refused.values()))
@@ -209,16 +209,17 @@ class Metrics:
             self._late.labels(source).inc(late)
             self._carried.labels(source).inc(carried)
             self._nulls.labels(source).inc(nulls)
-            self._matches.labels(source).inc(matches)
+            for tenant, number in matches.items():
+                self._matches.labels(source, tenant).inc(number)
             self._batch_events.observe(events)
             self._match_seconds.observe(match_seconds)
 
-    def borders(self, source: str, sides: NDArray[np.uint8]) -> None:
-        """Counts leaves, enters and crosses (0, 1, 2), whatever caused them."""
+    def borders(self, source: str, tenant: str, sides: NDArray[np.uint8]) -> None:
+        """Counts leaves, enters and crosses (0, 1, 2) that a tenant is told, whatever caused them."""
         counts = np.bincount(sides, minlength=3).tolist()
         with self._lock:
             for counter, count in zip((self._leaves, self._enters, self._crosses), counts, strict=True):
-                counter.labels(source).inc(count)
+                counter.labels(source, tenant).inc(count)
 
     def aggregates(self, source: str, records: int) -> None:
         """Counts records of aggregates, whatever caused them."""
@@ -245,10 +246,10 @@ class Metrics:
                 self._index_boxes.labels(source, structure).set(boxes.get(structure, 0))
             self._index_bytes.labels(source).set(nbytes)
 
-    def queries(self, source: str, **by_state: int) -> None:
-        """Sets how many queries a source has now, by state."""
+    def queries(self, source: str, tenant: str, **by_state: int) -> None:
+        """Sets how many queries a tenant has now on a source, by state."""
         for state, number in by_state.items():
-            self._queries.labels(source, state).set(number)
+            self._queries.labels(source, tenant, state).set(number)
 
     def query_set(self, offset: int, fingerprint: int) -> None:
         """Sets which query set is in force, and as of which command offset."""

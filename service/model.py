@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from service.geometry import Rectangle, Shape, Shapes
+import msgspec
 
-DEFAULT_TENANT = "default"
+from service.geometry import Rectangle, Shape, Shapes
+from service.tenants import id_of, tenant_of
 
 #: Smallest finite float64: the lower end of a one-sided bound, so that a missing value (-inf) is outside.
 LOWEST = -1.7976931348623157e308
@@ -156,6 +157,12 @@ class Region:
     def __post_init__(self) -> None:
         if not self.conjuncts:
             raise ValueError("a region has at least one conjunct")
+        if len(self.conjuncts) == 1:
+            (conjunct,) = self.conjuncts
+            names = sorted(conjunct)
+            if names != list(conjunct):
+                object.__setattr__(self, "conjuncts", ({name: conjunct[name] for name in names},))
+            return
         distinct = {_order(conjunct): conjunct for conjunct in self.conjuncts}
         canonical = tuple(dict(sorted(distinct[key].items())) for key in sorted(distinct))
         object.__setattr__(self, "conjuncts", canonical)
@@ -275,11 +282,11 @@ class Aggregates(NamedTuple):
     of: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A registered query. ``where`` is kept as it was given (text or JSON); ``region`` is its meaning; so are
-    ``keep`` and ``keep_region``. ``dwell`` (the body's ``for``) and ``cooldown`` are ms, 0 for none;
-    ``expires_at`` is wall time in ms since 1970.
+class Query(msgspec.Struct, frozen=True):
+    """A registered query. ``id`` is its key (``tenants``), ``public_id`` what its tenant calls it. ``where``
+    is kept as it was given (text or JSON); ``region`` is its meaning; so are ``keep`` and ``keep_region``.
+    ``dwell`` (the body's ``for``) and ``cooldown`` are ms, 0 for none; ``expires_at`` is wall time in ms
+    since 1970. (Made by the million: this takes a fifth of a dataclass's time.)
     """
 
     id: str
@@ -289,7 +296,7 @@ class Query:
     on: frozenset[Kind] = frozenset((Kind.MATCH, Kind.ENTER, Kind.LEAVE))
     initial: Initial = Initial.EMIT
     select: tuple[str, ...] = ()
-    tags: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = msgspec.field(default_factory=dict)
     enabled: bool = True
     keep: Any = None
     keep_region: Region | None = None
@@ -298,6 +305,14 @@ class Query:
     once: bool = False
     aggregates: Aggregates | None = None
     expires_at: int | None = None
+
+    @property
+    def tenant(self) -> str:
+        return tenant_of(self.id)
+
+    @property
+    def public_id(self) -> str:
+        return id_of(self.id)
 
     @property
     def stores(self) -> bool:

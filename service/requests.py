@@ -218,7 +218,9 @@ def _outdated(prepared: Prepared, offset: int, catalog: Catalog) -> Refusal | No
         return Refusal(Reason.CHANGED, "source", f"source {subject.source!r} has changed meanwhile; repeat")
     there = catalog.queries.get(subject.id)
     if there is not None and there.query.source != subject.source:
-        detail = f"query {subject.id!r} is one of source {there.query.source!r} meanwhile; use another id"
+        detail = (
+            f"query {subject.public_id!r} is one of source {there.query.source!r} meanwhile; use another id"
+        )
         return Refusal(Reason.EXISTS, "id", detail)
     return None
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from service.engine.commands import Command, Outcome
 from service.engine.engine import Engine, EngineLimits
+from service.garbage import at_start
 from service.indexing import index_factory, read_overrides
 from service.language import Limits
 from service.live import Hub
@@ -91,6 +92,7 @@ def make_worker(
         streams=settings.max_streams,
         ids=settings.max_ids_per_record,
         queries=settings.max_queries,
+        queries_tenant=settings.max_queries_tenant,
         trace=settings.trace_events,
         portion=settings.portion_records,
     )
@@ -292,7 +294,8 @@ class Runtime:
     def _open(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._worker.open()
+                with at_start():
+                    self._worker.open()
                 return
             except LogUnavailable as away:
                 self._pause(away)

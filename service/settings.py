@@ -96,6 +96,9 @@ class Settings(BaseSettings):
     max_page: Count = Field(10_000, description="items in one page of a list or of a topic")
     max_streams: Count = Field(10_000_000, description="living streams of a partition; new ones are refused")
     max_queries: Count = Field(1_000_000, description="registered queries; more are refused")
+    max_queries_tenant: Count = Field(
+        1_000_000, description="registered queries of one tenant; more are refused"
+    )
     max_disjuncts: Count = Field(1_000, description="boxes that one query may come to")
     max_live_clients: Count = Field(1_000, description="clients of /v1/live at once; then 503")
     max_live_records: Count = Field(

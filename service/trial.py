@@ -16,13 +16,19 @@ from service.engine.queryset import QuerySet
 from service.index.protocol import Points
 from service.log.port import Record
 from service.model import Reason, Refusal
+from service.tenants import DEFAULT_TENANT
 
 
 def try_events(
-    engine: Engine, source: str, messages: Sequence[bytes], *, max_bytes: int
+    engine: Engine,
+    source: str,
+    messages: Sequence[bytes],
+    *,
+    max_bytes: int,
+    tenant: str = DEFAULT_TENANT,
 ) -> list[list[str] | Refused]:
-    """For every event of these messages, in order, the ids of the queries that it satisfies, sorted, or why
-    it would be refused. O(bytes + one stab an event)."""
+    """For every event of these messages, in order, the ids of the tenant's queries that it satisfies, sorted,
+    or why it would be refused. O(bytes + one stab an event)."""
     queries = engine.sets[source]
     decoded = _decoded(queries, overlays(queries.dictionaries), messages, max_bytes)
     batch = decoded.batch
@@ -30,7 +36,7 @@ def try_events(
         (refused.offset, refused.item): refused for refused in decoded.refused
     }
     places = zip(batch.offsets.tolist(), batch.items.tolist(), strict=True)
-    found |= dict(zip(places, engine.matching(source, batch.values), strict=True))
+    found |= dict(zip(places, engine.matching(source, batch.values, tenant), strict=True))
     return [found[place] for place in sorted(found)]
 
 

@@ -21,16 +21,17 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Any, NamedTuple
 
+from service.conditions import read_condition
 from service.expression import (
     MAX_BYTES,
     Comparison,
     Condition,
     Either,
-    Every,
     Op,
     comparisons,
     parse_expression,
 )
+from service.forms import known_region
 from service.geometry import Polygon, Rectangle, Shape, Shapes, lies_in, rectangle_lies_in
 from service.literals import Place, Value, number_of, shown
 from service.model import (
@@ -48,7 +49,7 @@ from service.model import (
     framed,
     shapes_of,
 )
-from service.shapes import Within, json_shapes, read_shape, shape_json
+from service.shapes import Within, read_shape, shape_json
 
 #: Pairs of conjuncts that may be met for each disjunct of the limit: room for products that are mostly empty.
 PAIRS_PER_DISJUNCT = 32
@@ -64,10 +65,13 @@ def parse_where(
     unknown_attribute, unknown_field, not_a_number, not_a_category, bad_operator, not_finite, inexact,
     empty_range, syntax, limit. O(length + limit).
     """
+    region = known_region(where, source, limit=limit, max_bytes=max_bytes)
+    if region is not None:
+        return region
     if isinstance(where, str):
         condition = parse_expression(where, field, max_bytes=max_bytes)
     else:
-        condition = _json_condition(where, field)
+        condition = read_condition(where, field)
     return Normaliser(source, limit=limit, field=field).region(condition)
 
 
@@ -139,62 +143,6 @@ def _bound_json(bound: Bound) -> Any:
         return dict(comparisons(bound))
     shapes = [shape_json(shape) for shape in bound.ordered()]
     return shapes if len(shapes) > 1 else shapes[0]
-
-
-_OPERATORS = frozenset(Op)
-
-
-def _json_condition(where: Any, field: str) -> Condition:
-    if not isinstance(where, dict) or "any" not in where:
-        raise Refusal(Reason.SYNTAX, field, 'must be a condition text or {"any": [{attribute: {op: bound}}]}')
-    for key in where:
-        if key != "any":
-            raise Refusal(Reason.UNKNOWN_FIELD, f"{field}.{shown(key)}", 'stands beside "any"; leave it out')
-    disjuncts = where["any"]
-    place = Place(f"{field}.any")
-    if not isinstance(disjuncts, list) or not disjuncts:
-        raise place.refusal(
-            Reason.SYNTAX, "must be a list of at least one object; [{}] is true of every event"
-        )
-    # Read one by one, so that a list far over the limit is not read to its end.
-    return Either((_json_disjunct(d, f"{field}.any[{i}]") for i, d in enumerate(disjuncts)), place)
-
-
-def _json_disjunct(disjunct: Any, field: str) -> Condition:
-    if not isinstance(disjunct, dict):
-        raise Refusal(Reason.SYNTAX, field, "must be an object of attributes and their bounds")
-    parts: list[Condition] = []
-    for name, given in disjunct.items():
-        where = f"{field}.{shown(name)}"
-        if name == IN:
-            parts += [_any_part(shape, Place(where)) for shape in json_shapes(given, where)]
-        else:
-            parts.append(_json_bounds(name, given, where))
-    return Every(tuple(parts), Place(field))
-
-
-def _any_part(parts: list[Within], place: Place) -> Condition:
-    return parts[0] if len(parts) == 1 else Either(parts, place)
-
-
-def _json_bounds(attribute: str, bounds: Any, field: str) -> Condition:
-    if not isinstance(bounds, dict) or not bounds:
-        raise Refusal(Reason.SYNTAX, field, 'must be an object of at least one bound, such as {"gte": 0}')
-    parts = (_json_comparison(attribute, op, bound, field) for op, bound in bounds.items())
-    return Every(tuple(parts), Place(field))
-
-
-def _json_comparison(attribute: str, name: str, bound: Any, field: str) -> Comparison:
-    place = Place(f"{field}.{shown(name)}")
-    if name not in _OPERATORS:
-        raise place.refusal(Reason.BAD_OPERATOR, f"is no operator; use one of {', '.join(Op)}")
-    op = Op(name)
-    if op not in (Op.IN, Op.NOT_IN):
-        return Comparison(attribute, op, (Value(bound, place),), place)
-    if not isinstance(bound, list) or not bound:
-        raise place.refusal(Reason.SYNTAX, "must be a list of at least one value")
-    values = tuple(Value(value, Place(f"{place.field}[{i}]")) for i, value in enumerate(bound))
-    return Comparison(attribute, op, values, place)
 
 
 Key = frozenset[tuple[str, Bound]]

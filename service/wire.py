@@ -12,8 +12,8 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache, partial
-from itertools import pairwise, repeat
+from functools import lru_cache
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import msgspec
@@ -40,10 +40,10 @@ from service.engine.streams import StreamTable
 from service.index.protocol import Points, Rows, Slots
 from service.log.port import Message, Output
 from service.log.topics import AGGREGATES, BORDERS, DEAD_LETTER, MATCHES
-from service.model import DEFAULT_TENANT
+from service.tenants import DEFAULT_TENANT, split
 
 _to_json = msgspec.json.Encoder().encode
-_output = partial(tuple.__new__, Output)
+_from_json = msgspec.json.Decoder().decode
 
 #: How much of an event that is too large goes into its dead letter.
 TRUNCATED_BYTES = 65_536
@@ -61,12 +61,24 @@ def json_text(value: Any) -> str:
 
 
 @lru_cache(maxsize=1 << 16)
-def _quoted(stream_id: str) -> bytes:
-    return _to_json(stream_id)
+def _quoted(stream_id: str) -> str:
+    return json_text(stream_id)
+
+
+class _Owner(msgspec.Struct):
+    tenant: str | None = None
+
+
+_owner = msgspec.json.Decoder(_Owner).decode
+
+
+def owner(value: bytes | None) -> str | None:
+    """The tenant that a record of an output topic belongs to; None of a dead letter. O(bytes)."""
+    return None if value is None else _owner(value).tenant
 
 
 class Encoder:
-    """Writes the records of one source."""
+    """Writes the records of one source. A record belongs to one tenant."""
 
     def __init__(self, queries: QuerySet, *, max_ids: int, max_bytes: int) -> None:
         """``max_ids``: the most ids in a match record; ``max_bytes``: the largest event that is taken."""
@@ -74,7 +86,11 @@ class Encoder:
         self._max_ids = max_ids
         self._max_bytes = max_bytes
         self._source = queries.source.name
-        self._head = f'{{"v":1,"tenant":"{DEFAULT_TENANT}","source":{json_text(self._source)},"stream_id":'
+        self._heads = {DEFAULT_TENANT: _head(DEFAULT_TENANT, self._source)}
+
+    def _head_of(self, tenant: str) -> str:
+        """What the records of a tenant begin with, up to the stream id."""
+        return self._heads.get(tenant) or self._heads.setdefault(tenant, _head(tenant, self._source))
 
     def events(self, effects: EventEffects, originals: Mapping[tuple[int, int], bytes | None]) -> Written:
         """The records of one batch in log order; of one event: dead letter, matches, borders.
@@ -111,50 +127,58 @@ class Encoder:
         return Output(DEAD_LETTER, one.stream_id.encode() if one.stream_id else None, _to_json(letter))
 
     def _matches(self, effects: EventEffects, origin: str) -> tuple[Rows, list[Output]]:
-        """The row of the batch that each match record is due to, and the records."""
-        rows = effects.matches.rows
+        """The row of the batch that each match record is due to, and the records; of one row by tenant."""
+        rows, slots = effects.matches
         if not len(rows):
             return rows, []
+        queries = self._queries
+        if not queries.tenants.are_several:
+            return self._matches_of(DEFAULT_TENANT, rows, slots, effects, origin)
+        tenants = queries.tenants.at[slots]
+        order = np.argsort(queries.tenants.ranks[tenants], kind="stable")
+        begins = np.flatnonzero(np.diff(tenants[order], prepend=-1))
+        parts = [
+            self._matches_of(queries.tenants.names[tenants[own[0]]], rows[own], slots[own], effects, origin)
+            for own in np.split(order, begins[1:])
+        ]
+        due = np.concatenate([rows for rows, _ in parts])
+        outputs = [output for _, some in parts for output in some]
+        by_row = np.argsort(due, kind="stable")
+        return due[by_row], [outputs[place] for place in by_row.tolist()]
+
+    def _matches_of(
+        self, tenant: str, rows: Rows, slots: Slots, effects: EventEffects, origin: str
+    ) -> tuple[Rows, list[Output]]:
+        """The same of the hits of one tenant; there are some."""
         batch = effects.batch
         starts = np.flatnonzero(np.concatenate([[True], rows[1:] != rows[:-1]]))
-        due, lists, chunks, attrs = self._lists(effects, starts)
-        ids = [batch.stream_ids[row] for row in due.tolist()]
-        texts = _filled(
-            f'{_plain(self._head)}%b,"ts":%d,"queries":["%b"]%b%b,"attrs":%b,{_plain(origin)}%d,"row":%d}}}}',
-            map(_quoted, ids),
-            np.where(batch.timed, batch.ts, batch.log_ts)[due].tolist(),
-            map(str.encode, lists),
-            chunks,
-            [b',"late":true' if late else b"" for late in effects.late[due].tolist()],
-            attrs,
-            batch.offsets[due].tolist(),
-            batch.items[due].tolist(),
-        )
-        return due, _outputs(MATCHES, ids, texts)
-
-    def _lists(
-        self, effects: EventEffects, starts: NDArray[np.intp]
-    ) -> tuple[Rows, Iterable[str], Iterable[bytes], Iterable[bytes]]:
-        """By match record: the row of the batch, the ids that it tells of, what tells it from others of the
-        same event, and attributes. ``starts``: where the matches of each event begin."""
-        rows, slots = effects.matches
-        names = self._queries.ids(slots)
-        begins = starts.tolist()
-        ends = [*begins[1:], len(rows)]
+        hit_rows = rows[starts]
         selects = bool(self._queries.selects[slots].any())
-        if not selects and np.diff(starts, append=len(rows)).max() <= self._max_ids:
-            return rows[starts], list(map(_joined, repeat(names), begins, ends)), repeat(b""), repeat(b"{}")
         due: list[int] = []
-        made: list[tuple[str, bytes, bytes]] = []
-        for row, begin, end in zip(rows[starts].tolist(), begins, ends, strict=True):
+        outputs: list[Output] = []
+        names, head, ids, begin = self._queries.ids(slots), self._head_of(tenant), batch.stream_ids, 0
+        for row, end, ts, late, offset, item in zip(
+            hit_rows.tolist(),
+            [*starts[1:].tolist(), len(rows)],
+            np.where(batch.timed, batch.ts, batch.log_ts)[hit_rows].tolist(),
+            effects.late[hit_rows].tolist(),
+            batch.offsets[hit_rows].tolist(),
+            batch.items[hit_rows].tolist(),
+            strict=True,
+        ):
+            stream_id = ids[row]
+            first = f'{head}{_quoted(stream_id)},"ts":{ts},"queries":["'
+            last = f'{origin}{offset},"row":{item}}}}}'
+            mark = ',"late":true' if late else ""
             grouped = self._by_projection(slots[begin:end], names[begin:end]) if selects else None
             for projection, named in grouped or (((), names[begin:end]),):
-                attrs = self._attrs(projection, effects.points[row]) if projection else b"{}"
+                attrs = self._attrs(projection, effects.points[row]) if projection else "{}"
                 for chunk, text in self._chunks(named):
+                    value = f'{first}{text}"]{chunk}{mark},"attrs":{attrs},{last}'
                     due.append(row)
-                    made.append((text, chunk.encode(), attrs))
-        lists, chunks, attributes = zip(*made, strict=True)
-        return np.array(due, dtype=np.int32), lists, chunks, attributes
+                    outputs.append(Output(MATCHES, stream_id.encode(), value.encode()))
+            begin = end
+        return np.array(due, dtype=np.int32), outputs
 
     def _by_projection(self, slots: Slots, names: list[str]) -> list[tuple[tuple[str, ...], list[str]]]:
         """Ids by what their queries select: those that select the same share a record."""
@@ -166,6 +190,8 @@ class Encoder:
 
     def _chunks(self, ids: list[str]) -> Iterable[tuple[str, str]]:
         """Parts of at most ``max_ids`` ids, sorted, each with the fields that tell it from its siblings."""
+        if len(ids) == 1:
+            return (("", ids[0]),)
         ids.sort()
         most = self._max_ids
         if len(ids) <= most:
@@ -189,9 +215,10 @@ class Encoder:
                 for reset, removal in zip(empty.tolist(), batch.removal[rows].tolist(), strict=True)
             ],
             effects.points[rows],
-            f'{_plain(origin)}%d,"row":%d}}}}',
-            batch.offsets[rows].tolist(),
-            batch.items[rows].tolist(),
+            [
+                f'{origin}{offset},"row":{item}}}}}'
+                for offset, item in zip(batch.offsets[rows].tolist(), batch.items[rows].tolist(), strict=True)
+            ],
         )
 
     def commands(self, effects: CommandEffects | Paid, table: StreamTable) -> list[Output]:
@@ -205,20 +232,18 @@ class Encoder:
             [table.names[row] for row in records.streams.tolist()],
             [cause.reason for cause in causes],
             effects.points,
-            "%b",
-            [_origin(cause).encode() for cause in causes],
+            [_origin(cause) for cause in causes],
         )
 
     def _paid(self, paid: Paid, table: StreamTable) -> list[Output]:
         """Many records that differ in stream, number and attributes only: the rest is written once."""
         kinds = (2 * paid.places + paid.sides).tolist()
-        around = {kind: _around(paid.changes[kind // 2], kind % 2) for kind in set(kinds)}
-        head = self._head.encode()
+        around = {kind: self._around(paid.changes[kind // 2], kind % 2) for kind in set(kinds)}
         outputs = []
         for i, (row, seq, kind) in enumerate(
             zip(paid.streams.tolist(), paid.seq.tolist(), kinds, strict=True)
         ):
-            select, before, after = around[kind]
+            head, select, before, after = around[kind]
             attrs = _selected_of(paid, i, select) if select else b"{}"
             name = table.names[row]
             value = b'%b%b,"seq":%d%b%b%b' % (head, _to_json(name), seq, before, attrs, after)
@@ -229,13 +254,14 @@ class Encoder:
         """What is told of queries as a whole in one partition. A key for each query and partition, so that
         the last record of a key says how things stand."""
         outputs = []
-        for query, ts, content in records:
+        for key, ts, content in records:
+            tenant, query = split(key)
             of = {name: numbers._asdict() for name, numbers in content.of.items()}
             value = (
-                f'{{"v":1,"tenant":"{DEFAULT_TENANT}","source":{json_text(self._source)},"query":"{query}",'
+                f'{{"v":1,"tenant":"{tenant}","source":{json_text(self._source)},"query":"{query}",'
                 f'"partition":{task.partition},"ts":{ts},"count":{content.members},"of":{json_text(of)}}}'
             )
-            outputs.append(Output(AGGREGATES, f"{query}/{task.partition}".encode(), value.encode()))
+            outputs.append(Output(AGGREGATES, f"{key}/{task.partition}".encode(), value.encode()))
         return outputs
 
     def _borders(
@@ -244,54 +270,69 @@ class Encoder:
         stream_ids: Sequence[str],
         reasons: Sequence[str],
         points: Points,
-        tail: str,
-        *origins: Iterable[Any],
+        tails: Sequence[str],
     ) -> list[Output]:
-        """``tail`` is what records end with, filled by the columns of ``origins``."""
         names, slots = self._queries.ids(records.slots), records.slots
+        selects = bool(self._queries.selects[slots].any())
         starts = records.starts.tolist()
         enters = _first_of(ENTER, records)
         crosses = _first_of(CROSS, records)
-        attrs: Iterable[bytes] = repeat(b"{}")
-        if self._queries.selects[slots].any():
-            attrs = [
-                self._attrs(self._selected(slots[begin:end]), points[i])
-                for i, (begin, end) in enumerate(pairwise(starts))
-            ]
-        texts = _filled(
-            f'{_plain(self._head)}%b,"seq":%d,"ts":%d,"reason":"%b","leave":%b,"enter":%b,"cross":%b,"attrs":%b,{tail}',
-            map(_quoted, stream_ids),
-            records.seq.tolist(),
-            records.ts.tolist(),
-            map(str.encode, reasons),
-            _id_lists(names, starts, enters),
-            _id_lists(names, enters, crosses),
-            _id_lists(names, crosses, starts[1:]),
-            attrs,
-            *origins,
-        )
-        return _outputs(BORDERS, stream_ids, texts)
+        outputs = []
+        for i, (head, seq, ts, stream_id, reason, begin, enter, cross, end, tail) in enumerate(
+            zip(
+                self._heads_of(records),
+                records.seq.tolist(),
+                records.ts.tolist(),
+                stream_ids,
+                reasons,
+                starts,
+                enters,
+                crosses,
+                starts[1:],
+                tails,
+                strict=False,
+            )
+        ):
+            attrs = self._attrs(self._selected(slots[begin:end]), points[i]) if selects else "{}"
+            value = (
+                f'{head}{_quoted(stream_id)},"seq":{seq},"ts":{ts},"reason":"{reason}",'
+                f'"leave":{_id_list(names[begin:enter])},"enter":{_id_list(names[enter:cross])},'
+                f'"cross":{_id_list(names[cross:end])},"attrs":{attrs},{tail}'
+            )
+            outputs.append(Output(BORDERS, stream_id.encode(), value.encode()))
+        return outputs
+
+    def _heads_of(self, records: BorderRecords) -> Iterable[str]:
+        """What each record begins with."""
+        if records.tenants is None:
+            return repeat(self._head_of(DEFAULT_TENANT), len(records.seq))
+        tenants = self._queries.tenants.names
+        return [self._head_of(tenants[number]) for number in records.tenants.tolist()]
+
+    def _around(self, change: Change, side: int) -> tuple[bytes, tuple[str, ...], bytes, bytes]:
+        """What the records of one change have in common: the text before the stream id; what is selected; the
+        text between number and attributes, and that after these."""
+        tenant, id = split(change.query)
+        mine = f'["{id}"]'
+        leave, enter = ("[]", mine) if side == ENTER else (mine, "[]")
+        said = f'"ts":{change.ts},"reason":"{change.reason}"'
+        before = f',{said},"leave":{leave},"enter":{enter},"cross":[],"attrs":'
+        after = f",{_origin(Cause(change.command, change.reason))}"
+        select = tuple(sorted(set(change.select)))
+        return self._head_of(tenant).encode(), select, before.encode(), after.encode()
 
     def _selected(self, slots: Slots) -> list[str]:
         """What any of these queries selects, sorted."""
         projections = self._queries.projections
         return sorted({name for slot in slots.tolist() for name in projections[slot]})
 
-    def _attrs(self, selected: Iterable[str], point: Points) -> bytes:
+    def _attrs(self, selected: Iterable[str], point: Points) -> str:
         present = values(self._queries, point)
-        return _to_json({name: present[name] for name in selected if name in present})
+        return json_text({name: present[name] for name in selected if name in present})
 
 
-def _around(change: Change, side: int) -> tuple[tuple[str, ...], bytes, bytes]:
-    """What the records of one change have in common: what is selected; the text between number and
-    attributes, and that after these."""
-    mine = f'["{change.query}"]'
-    leave, enter = ("[]", mine) if side == ENTER else (mine, "[]")
-    before = (
-        f',"ts":{change.ts},"reason":"{change.reason}","leave":{leave},"enter":{enter},"cross":[],"attrs":'
-    )
-    after = f",{_origin(Cause(change.command, change.reason))}"
-    return tuple(sorted(set(change.select))), before.encode(), after.encode()
+def _head(tenant: str, source: str) -> str:
+    return f'{{"v":1,"tenant":"{tenant}","source":{json_text(source)},"stream_id":'
 
 
 def _selected_of(paid: Paid, i: int, select: Iterable[str]) -> bytes:
@@ -313,32 +354,12 @@ def _origin(cause: Cause) -> str:
     return f'"origin":{{"command":{cause.command}}}}}'
 
 
-def _joined(ids: list[str], begin: int, end: int) -> str:
-    """A stretch of ids, sorted."""
-    return ids[begin] if end - begin == 1 else '","'.join(sorted(ids[begin:end]))
-
-
-def _id_lists(ids: list[str], begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:
-    """Stretches of ids as JSON."""
-    return [
-        b'["%b"]' % _joined(ids, begin, end).encode() if begin < end else b"[]"
-        for begin, end in zip(begins, ends, strict=False)
-    ]
-
-
-def _plain(text: str) -> str:
-    """A text that stays as it is in a template."""
-    return text.replace("%", "%%")
-
-
-def _filled(template: str, *columns: Iterable[Any]) -> Iterable[bytes]:
-    """A text for each row of the columns. What runs for each record is C, here and in ``_outputs``; with
-    bytes it takes half the time that it takes with text."""
-    return map(template.encode().__mod__, zip(*columns, strict=False))
-
-
-def _outputs(topic: str, stream_ids: Iterable[str], values: Iterable[bytes]) -> list[Output]:
-    return list(map(_output, zip(repeat(topic), map(str.encode, stream_ids), values, strict=False)))
+def _id_list(ids: list[str]) -> str:
+    if not ids:
+        return "[]"
+    if len(ids) > 1:
+        ids.sort()
+    return '["' + '","'.join(ids) + '"]'
 
 
 def _original(value: bytes, max_bytes: int) -> dict[str, Any]:
@@ -362,7 +383,13 @@ def command_message(entry: Entry, *, at_ms: int, by: str | None = None) -> Messa
 
 def command_body(value: bytes | None) -> Any:
     """The entry that a record of the command log holds; None for one that is no JSON."""
+    if value is None:
+        return None
     try:
-        return None if value is None else json.loads(value)
+        return _from_json(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:  # it takes more: what this program has written once, and will not write again, is read on
+        return json.loads(value)
     except (ValueError, RecursionError):
         return None

@@ -31,6 +31,9 @@ from itertools import islice
 from time import perf_counter
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from service import wire
 from service.decoders import decoder_of
 from service.engine.commands import Command
@@ -74,8 +77,8 @@ _GONE = {
     "commands": "the query set that its streams have seen cannot be had any more; every stream gets a reset",
 }
 
-#: How many entries of the command log are applied at a time when it is replayed.
-REPLAY_ENTRIES = 10_000
+#: How many entries of the command log are applied at a time for streams that have missed them.
+MISSED_ENTRIES = 10_000
 
 
 @dataclass(slots=True)
@@ -224,10 +227,8 @@ class Worker:
         return self._next_command >= self._log.end_of_commands()
 
     def _replay(self, engine: Engine, end: int) -> None:
-        """Brings the catalog of an engine without partitions to a command offset."""
-        now = self._clock()
-        for entries in _batched(self._entries(engine.catalog.offset, end), REPLAY_ENTRIES):
-            engine.command(entries, now)
+        """Brings a fresh engine to a command offset."""
+        engine.replay(self._entries(0, end))
 
     def _entries(self, start: int, end: int) -> Iterator[tuple[int, Any]]:
         return ((record.offset, wire.command_body(record.value)) for record in self._log.commands(start, end))
@@ -348,7 +349,7 @@ class Worker:
         ``engine`` is."""
         engine.assign(task, records)
         now = self._clock()
-        for entries in _batched(self._entries(position.command, offset), REPLAY_ENTRIES):
+        for entries in _batched(self._entries(position.command, offset), MISSED_ENTRIES):
             effects = [*engine.command(entries, now), *engine.pay()]
             self._commit_aside(task, engine, effects, Position(position.event, entries[-1][0] + 1))
 
@@ -398,6 +399,8 @@ class Worker:
                 raise LogFenced(f"the log went away in the middle of a step ({away})") from away
         self._finish(self._step)
         self._rebuilds.tend(self.engine.indexes())
+        if not self._held:
+            self.engine.tidy()
 
     @property
     def _unfinished(self) -> list[_Step]:
@@ -529,7 +532,7 @@ class Worker:
     def _take_caused(self, effects: CommandEffects | Paid, step: _Step) -> None:
         task = effects.task
         step.outputs += self._codec(task).encoder.commands(effects, self.engine.tables[task])
-        step.count.append(partial(self._metrics.borders, self._source(task).name, effects.sides))
+        self._count_borders(self.engine.queries_of(task), effects.sides_by_tenant, step)
         self._take_told(effects, step)
 
     def _take_told(self, effects: Effects, step: _Step) -> None:
@@ -567,19 +570,21 @@ class Worker:
         started = perf_counter()
         caused = self.engine.apply(task, decoded.batch)
         match_seconds = perf_counter() - started
-        late = matches = carried = 0
+        late = carried = 0
         refused: Counter[str] = Counter()
+        matches: Counter[str] = Counter()
+        queries = self.engine.queries_of(task)
         for effects in with_refused(caused, decoded.refused):
             if not isinstance(effects, EventEffects):
                 self._take_caused(effects, step)
                 continue
             written = codec.encoder.events(effects, decoded.originals)
             step.outputs += written.outputs
-            step.count.append(partial(self._metrics.borders, codec.source.name, effects.borders.sides))
+            self._count_borders(queries, effects.borders.sides_by_tenant, step)
             self._take_told(effects, step)
             late += effects.older
             carried += effects.carried
-            matches += len(effects.matches.rows)
+            matches.update(queries.tenants.shares(effects.matches.slots))
             refused.update(one.reason for one in effects.refused)
             if self._deliveries.get(task):
                 self._deliver(self._deliveries[task], written, effects)
@@ -688,8 +693,17 @@ class Worker:
     def _count_queries(self) -> None:
         self._metrics.query_set(self.engine.catalog.offset, self.engine.catalog.fingerprint)
         for name, queries in self.engine.sets.items():
-            active = queries.active
-            self._metrics.queries(name, active=active, disabled=len(queries.slot_of) - active)
+            for tenant, (active, disabled) in queries.tenants.census.items():
+                self._metrics.queries(name, tenant, active=active, disabled=disabled)
+
+    def _count_borders(
+        self, queries: QuerySet, sides: Iterable[tuple[int, NDArray[np.uint8]]], step: _Step
+    ) -> None:
+        name = queries.source.name
+        step.count += [
+            partial(self._metrics.borders, name, queries.tenants.names[number], some)
+            for number, some in sides
+        ]
 
     def _count_streams(self, task: Task) -> None:
         table, name = self.engine.tables[task], self._source(task).name

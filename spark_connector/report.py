@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from service.model import DEFAULT_TENANT
+from service.tenants import DEFAULT_TENANT
 
 #: Lines of a table at most; a table that is cut says so.
 QUERIES_SHOWN = 50

@@ -9,8 +9,11 @@ that does not reach is a 403, more requests than the name may make is a 429. Wit
 service may do everything, so only this machine reaches it (``cli.serve`` sees to that), and the guard keeps
 off the pages of other sites: a browser on this machine would carry their requests here.
 
-Not for: what belongs to which tenant. ``Principal.tenant`` says whose the request is; today only the default
-tenant is served.
+What all tenants share is in the hands of the default tenant (``OF_ALL``): its keys are the operators'. All
+else a request sees and changes is its own tenant's, whatever the role of its key.
+
+Not for: what belongs to which tenant. ``Principal.tenant`` says whose the request is; the handlers ask for
+that tenant's (``context.Service``).
 """
 
 from __future__ import annotations
@@ -32,9 +35,9 @@ from service.api.problems import ProblemError, documented
 from service.keys import KeyRefused, KeyRing, Principal, Role
 from service.log.topics import DEAD_LETTER
 from service.metrics import Metrics
-from service.model import DEFAULT_TENANT
 from service.rates import Rates
 from service.settings import Settings
+from service.tenants import DEFAULT_TENANT, key_of
 
 _METRICS = ("GET", "/metrics")
 
@@ -78,6 +81,18 @@ ROLES: Mapping[tuple[str, str], Role | None] = {
     ("GET", "/v1/schemas/{name}"): Role.READ,
 }
 
+#: What acts on, or tells of, what all tenants share: for keys of the default tenant only. A source names a
+#: topic of the cluster; its index and the metrics count the queries of everybody; with a stream that is
+#: removed ends what others are told of it.
+OF_ALL = frozenset(
+    (
+        _METRICS,
+        ("PUT", "/v1/sources/{name}"),
+        ("GET", "/v1/sources/{name}/index"),
+        ("DELETE", "/v1/streams/{id}"),
+    )
+)
+
 _SCHEME = "key"
 _REALM = 'Bearer realm="rangewatch"'
 _EVERYBODY = Principal(None, Role.ADMIN, DEFAULT_TENANT, None)
@@ -100,6 +115,17 @@ def _require(principal: Principal, role: Role, what: str) -> None:
             f"{what} needs the role {role}; {principal.name} has {principal.role}",
             extra={"needs": role, "has": principal.role},
             headers={"WWW-Authenticate": f'{_REALM}, error="insufficient_scope", scope="{role}"'},
+        )
+
+
+def _require_default_tenant(principal: Principal, what: str) -> None:
+    if principal.tenant != DEFAULT_TENANT:
+        raise ProblemError(
+            403,
+            "forbidden",
+            "Authorization",
+            f"{what} is about what all tenants share: for keys of the tenant {DEFAULT_TENANT},"
+            f" not of {principal.tenant}",
         )
 
 
@@ -129,14 +155,17 @@ class Guard:
     async def __call__(self, request: Request) -> None:
         """Raises ProblemError: 401, 403, 429."""
         path = request.scope["route"].path_format
-        needed, what = self._roles[request.method, path], f"{request.method} {path}"
+        operation = (request.method, path)
+        needed, what, is_of_all = self._roles[operation], " ".join(operation), operation in OF_ALL
         if request.path_params.get("topic") == DEAD_LETTER:
-            needed, what = Role.ADMIN, f"the topic {DEAD_LETTER}"
+            needed, what, is_of_all = Role.ADMIN, f"the topic {DEAD_LETTER}", True
         if needed is None:
             return
         try:
             request.state.principal = principal = self._principal(request)
             _require(principal, needed, what)
+            if is_of_all:
+                _require_default_tenant(principal, what)
             self._take_turn(principal)
         except ProblemError as refused:
             self._metrics.request_refused(refused.reason)
@@ -152,17 +181,13 @@ class Guard:
         if scheme.lower() != "bearer" or not text.strip():
             raise _unauthenticated("send a key, as Authorization: Bearer rw_...", _REALM)
         try:
-            principal = self._keys.principal(text.strip(), self._now())
+            return self._keys.principal(text.strip(), self._now())
         except KeyRefused as refused:
             raise _unauthenticated(str(refused), f'{_REALM}, error="invalid_token"') from None
-        if principal.tenant != DEFAULT_TENANT:
-            raise ProblemError(
-                403, "forbidden", "Authorization", f"the tenant {principal.tenant} is not served here"
-            )
-        return principal
 
     def _take_turn(self, principal: Principal) -> None:
-        wait_s = self._rates.wait_s(principal.name, self._clock_s())
+        name = principal.name and key_of(principal.tenant, principal.name)
+        wait_s = self._rates.wait_s(name, self._clock_s())
         if wait_s > 0:
             raise ProblemError(
                 429,
@@ -228,5 +253,7 @@ def document_roles(document: dict[str, Any]) -> None:
             operation["security"] = [] if role is None else [{_SCHEME: []}]
             if role is not None:
                 operation["x-role"] = role
+                if (method.upper(), path) in OF_ALL:
+                    operation["x-tenant"] = DEFAULT_TENANT
                 refusals = {str(status): entry for status, entry in documented(401, 403, 429).items()}
                 operation["responses"] = {**operation["responses"], **refusals}

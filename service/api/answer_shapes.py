@@ -127,7 +127,8 @@ class Explained(Verdicts):
     stream: StandView | None = Field(description="null where an event was given")
     index: list[HoldingPart] = Field(
         description="the parts of the source's index that the query lies in, and why these structures were"
-        " chosen; none of a query that is disabled or was given whole"
+        " chosen; none of a query that is disabled or was given whole, nor for another tenant than the"
+        " default one, since they hold the queries of all"
     )
 
 
@@ -179,7 +180,7 @@ class SafeRegionView(Shape):
     source: str
     stream_id: str
     values: dict[str, float | str]
-    queries: int = Field(description="how many enabled queries were looked at")
+    queries: int = Field(description="how many enabled queries of the tenant were looked at")
     maximal: bool = Field(
         description="false where the work was cut short, or queries have shapes: the region may be larger"
     )

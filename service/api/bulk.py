@@ -109,7 +109,7 @@ async def _apply(service: Service, bodies: Sequence[Any], *, atomic: bool) -> li
     answers: list[Outcome | Refusal | None] = [one if isinstance(one, Refusal) else None for one in bodies]
     places = iter([place for place, one in enumerate(answers) if one is None])
     for some in _slices(places, len(bodies) if atomic else _APPLIED_AT_A_TIME):
-        commands = [PutQuery(None, bodies[place]) for place in some]
+        commands = [PutQuery(None, bodies[place], tenant=service.tenant) for place in some]
         for place, one in zip(some, await service.commands(commands, atomic=atomic), strict=True):
             answers[place] = one
     return answers

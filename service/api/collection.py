@@ -27,6 +27,7 @@ from service.api.views import quarantined_view, query_view
 from service.engine.catalog import Quarantined
 from service.engine.commands import Registered
 from service.language import query_body
+from service.tenants import own
 
 router = APIRouter(prefix="/v1", tags=["queries"])
 
@@ -49,16 +50,18 @@ class Paging(Filter):
 
 
 class _Snapshot(NamedTuple):
-    """The catalog at one moment; Registered and Quarantined never change."""
+    """What a tenant has in the catalog at one moment, by id; Registered and Quarantined never change."""
 
     queries: Mapping[str, Registered]
     quarantined: Mapping[str, Quarantined]
 
 
 async def _snapshot(service: Service) -> _Snapshot:
-    return await service.ask(
-        lambda engine: _Snapshot(dict(engine.catalog.queries), dict(engine.catalog.quarantined))
+    queries, quarantined = await service.ask(
+        lambda engine: (dict(engine.catalog.queries), dict(engine.catalog.quarantined))
     )
+    tenant = service.tenant
+    return await asyncio.to_thread(lambda: _Snapshot(own(tenant, queries), own(tenant, quarantined)))
 
 
 def _has_tag(tags: Mapping[str, str], wanted: str) -> bool:

@@ -28,6 +28,7 @@ from service.language import Limits
 from service.members import CSV, GEOJSON, PARQUET, Reading, field_value, members
 from service.model import Reason, Refusal
 from service.runtime import wall_ms
+from service.tenants import id_of, own
 
 router = APIRouter(prefix="/v1/collections", tags=["collections"])
 
@@ -158,7 +159,7 @@ async def put_collection(
     if kind is None:
         detail = f"must be {', '.join(KINDS)}, not {media or 'nothing'}"
         raise ProblemError(415, "unsupported_media_type", "Content-Type", detail)
-    version = version_in(if_match)
+    key, version = service.key(name), version_in(if_match)
     raw = await read_bulk(request, service.settings)
 
     def plan(snapshot: Snapshot) -> Plan:
@@ -176,7 +177,7 @@ async def put_collection(
             service.settings.max_message_bytes,
         )
         found = planned(
-            name,
+            key,
             options.source,
             kind,
             members(kind, raw, reading),
@@ -188,10 +189,10 @@ async def put_collection(
             raise _refused(found, kind)
         return found
 
-    made, outcomes = await _change(service, name, version, plan)
-    view = await service.ask(lambda engine: _view(name, engine))
+    made, outcomes = await _change(service, key, version, plan)
+    view = await service.ask(lambda engine: _view(key, engine))
     if view is None:
-        raise unknown_collection(name)
+        raise unknown_collection(key)
     done = {part: made.done[part] for part in ("created", "replaced", "unchanged", "deleted", "expired")}
     created = any(one.done == "created" for one in outcomes[-1:])
     body = {**view, **done, "active_from": _active_from(outcomes)}
@@ -199,15 +200,15 @@ async def put_collection(
 
 
 async def _change(
-    service: Service, name: str, version: str | None, plan: Any
+    service: Service, key: str, version: str | None, plan: Any
 ) -> tuple[Plan, Sequence[Outcome]]:
     """Makes a plan from a snapshot and carries it out, several times where it is outdated by then. Changes of
     one collection come one after another. Returns the plan and what became of its commands. Raises the
     Refusal of either, and Unready where others were faster each time."""
-    async with service.changing.of(name):
+    async with service.changing.of(key):
         for _ in range(_ATTEMPTS):
-            snapshot = await service.ask(lambda engine: engine.catalog.snapshot(name))
-            _check_version(name, version, snapshot)
+            snapshot = await service.ask(lambda engine: engine.catalog.snapshot(key))
+            _check_version(key, version, snapshot)
             made: Plan = await asyncio.to_thread(plan, snapshot)
             answers = await service.commands(made.commands, atomic=True) if made.commands else []
             refusals = [one for one in answers if isinstance(one, Refusal)]
@@ -215,15 +216,16 @@ async def _change(
                 return made, [one for one in answers if isinstance(one, Outcome)]
             if not any(one.reason is Reason.CHANGED for one in refusals):
                 raise refusals[0]
-    raise Unready(f"others keep changing collection {name!r}, its members or its source; try again")
+    raise Unready(f"others keep changing collection {id_of(key)!r}, its members or its source; try again")
 
 
-def _check_version(name: str, version: str | None, snapshot: Snapshot) -> None:
+def _check_version(key: str, version: str | None, snapshot: Snapshot) -> None:
     if version is None:
         return
     if snapshot.collection is None or version not in ("*", str(snapshot.version)):
         now = f"is at version {snapshot.version}" if snapshot.collection else "is not there"
-        raise Refusal(Reason.CHANGED, "If-Match", f"collection {name!r} {now}; read it again and repeat")
+        detail = f"collection {id_of(key)!r} {now}; read it again and repeat"
+        raise Refusal(Reason.CHANGED, "If-Match", detail)
 
 
 def _refused(failures: Sequence[Failure], kind: str) -> ProblemError:
@@ -266,18 +268,18 @@ def _active_from(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
     return positions_view(outcomes[-1].command, positions)
 
 
-def _view(name: str, engine: Engine) -> dict[str, Any] | None:
+def _view(key: str, engine: Engine) -> dict[str, Any] | None:
     collections = engine.catalog.collections
-    collection = collections.living.get(name)
+    collection = collections.living.get(key)
     if collection is None:
         return None
     return {
-        "name": name,
+        "name": id_of(key),
         "source": collection.source,
         "kind": collection.kind,
-        "members": len(collections.members.get(name, ())),
+        "members": len(collections.members.get(key, ())),
         "at": collection.at,
-        "etag": str(collections.versions[name]),
+        "etag": str(collections.versions[key]),
     }
 
 
@@ -292,9 +294,10 @@ def _view(name: str, engine: Engine) -> dict[str, Any] | None:
 )
 async def get_collection(name: str, service: LiveService) -> Response:
     """Its members are listed by `GET /v1/queries?tag=collection:{name}`."""
-    view = await service.ask(lambda engine: _view(name, engine))
+    key = service.key(name)
+    view = await service.ask(lambda engine: _view(key, engine))
     if view is None:
-        raise unknown_collection(name)
+        raise unknown_collection(key)
     return json_answer(view, headers={"ETag": f'"{view["etag"]}"'})
 
 
@@ -308,10 +311,11 @@ async def get_collection(name: str, service: LiveService) -> Response:
     },
 )
 async def list_collections(service: LiveService) -> Response:
-    views = await service.ask(
-        lambda engine: [_view(name, engine) for name in sorted(engine.catalog.collections.living)]
-    )
-    return json_answer({"collections": views})
+    def look(engine: Engine) -> list[dict[str, Any] | None]:
+        names = own(service.tenant, engine.catalog.collections.living)
+        return [_view(service.key(name), engine) for name in sorted(names)]
+
+    return json_answer({"collections": await service.ask(look)})
 
 
 @router.delete(
@@ -326,5 +330,6 @@ async def list_collections(service: LiveService) -> Response:
 )
 async def delete_collection(name: str, service: LiveService, if_match: IfMatch = None) -> Response:
     """All or nothing, with the leaves of all who are inside."""
-    _, outcomes = await _change(service, name, version_in(if_match), lambda snapshot: removed(name, snapshot))
+    key = service.key(name)
+    _, outcomes = await _change(service, key, version_in(if_match), lambda snapshot: removed(key, snapshot))
     return Response(status_code=204, headers={"Active-From": json.dumps(_active_from(outcomes))})

@@ -20,6 +20,7 @@ from service.metrics import Metrics
 from service.model import Reason, Refusal, Source
 from service.runtime import Receipt, Runtime
 from service.settings import Settings
+from service.tenants import key_of
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ class Locks:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """``changing``: held by name of the collection while a request changes it."""
+    """``changing``: held by key of the collection while a request changes it."""
 
     runtime: Runtime
     settings: Settings
@@ -46,6 +47,15 @@ class Service:
     principal: Principal = NOBODY
     actor: str | None = None
     changing: Locks = field(default_factory=Locks)
+
+    @property
+    def tenant(self) -> str:
+        """Whose queries the request is about: whatever it reads or changes is that tenant's, or shared."""
+        return self.principal.tenant
+
+    def key(self, id: str) -> str:
+        """The key of what the tenant calls so: a query or a collection."""
+        return key_of(self.principal.tenant, id)
 
     async def ask(self, question: Callable[[Engine], T]) -> T:
         """The answer to a question, which runs between two batches: it must be quick."""

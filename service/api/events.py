@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.bodies import NDJSON, json_answer, read_body
-from service.api.context import LiveService, unknown_source
+from service.api.context import LiveService, Service, unknown_source
 from service.api.media import AVRO, PROTOBUF, check_media, media_of
 from service.api.messages import message_of_binary, messages_of, values_of
 from service.api.problems import documented
@@ -22,8 +22,8 @@ from service.engine.engine import Engine
 from service.log.port import Message, Output
 from service.model import Refusal, Source
 from service.runtime import Receipt
-from service.settings import Settings
 from service.trial import try_events
+from service.wire import owner
 
 router = APIRouter(prefix="/v1", tags=["events"])
 
@@ -129,7 +129,8 @@ async def send_events(
 ) -> Response:
     """One event, a JSON array of events, or one of either a line; for a source whose `format` is Avro or
     Protobuf one message, as it would be on its topic, with the content type of that format. What is no event
-    goes to the dead letters; with `wait=true` the answer counts these and has them among the outputs."""
+    goes to the dead letters; with `wait=true` the answer counts these and has them among the outputs, with
+    the records of the key's tenant."""
     body, media = await read_body(request, service.settings), media_of(request)
     source = await service.source(sending.source)
     check_media(media, source)
@@ -141,11 +142,13 @@ async def send_events(
     ]
     if not sending.wait:
         return json_answer({"positions": positions}, 202)
-    return Response(_processed(positions, receipt), 200, media_type="application/json")
+    return Response(_processed(positions, receipt, service.tenant), 200, media_type="application/json")
 
 
-def _processed(positions: list[dict[str, Any]], receipt: Receipt) -> bytes:
-    outputs = [_output(output) for output in receipt.outputs or ()]
+def _processed(positions: list[dict[str, Any]], receipt: Receipt, tenant: str) -> bytes:
+    """What the tenant is told, and the dead letters, which are of these events."""
+    told = (output for output in receipt.outputs or () if owner(output.value) in (None, tenant))
+    outputs = [_output(output) for output in told]
     return msgspec.json.encode({"positions": positions, "refused": receipt.refused, "outputs": outputs})
 
 
@@ -177,9 +180,7 @@ async def match_events(of: Annotated[OfSource, Query()], request: Request, servi
     results: list[list[str] | Refused] = []
     for some in _slices([message.value or b"" for message in messages], most_bytes):
         # In slices: events are processed in between.
-        results += await service.ask(
-            partial(_tried, source=of.source, values=some, settings=service.settings)
-        )
+        results += await service.ask(partial(_tried, source=of.source, values=some, service=service))
     for i, result in enumerate(results):
         if isinstance(result, Refused):
             raise Refusal(result.reason, f"events[{i}]", result.detail)
@@ -201,8 +202,9 @@ def _slices(values: Sequence[bytes], most_bytes: int) -> Iterator[list[bytes]]:
 
 
 def _tried(
-    engine: Engine, *, source: str, values: Sequence[bytes], settings: Settings
+    engine: Engine, *, source: str, values: Sequence[bytes], service: Service
 ) -> list[list[str] | Refused]:
     if source not in engine.sets:
         raise unknown_source(source)
-    return try_events(engine, source, values, max_bytes=settings.max_message_bytes)
+    most_bytes = service.settings.max_message_bytes
+    return try_events(engine, source, values, max_bytes=most_bytes, tenant=service.tenant)

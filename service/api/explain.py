@@ -28,6 +28,7 @@ from service.index.default.level import PartView
 from service.index.protocol import Points
 from service.language import load_json, parse_query, print_region
 from service.model import Query, Reason, Refusal, Source
+from service.tenants import DEFAULT_TENANT
 from service.trial import read_event
 
 router = APIRouter(prefix="/v1", tags=["answers"])
@@ -122,7 +123,7 @@ async def explain(request: Request, service: LiveService) -> Response:
     member outside `where` stays one as long as that holds."""
     question = _read(await read_message(request, service.settings))
     most_bytes = service.settings.max_message_bytes
-    found = await service.ask(lambda engine: _look(engine, question, most_bytes))
+    found = await service.ask(lambda engine: _look(engine, question, service.tenant, most_bytes))
     return json_answer(await asyncio.to_thread(_answer, found, question))
 
 
@@ -178,12 +179,12 @@ def _under(name: str, refusal: Refusal) -> Refusal:
     return Refusal(refusal.reason, field, refusal.detail)
 
 
-def _look(engine: Engine, question: _Question, max_bytes: int) -> _Found:
-    """Runs on the owner's thread."""
-    query, registered = _query(engine, question)
+def _look(engine: Engine, question: _Question, tenant: str, max_bytes: int) -> _Found:
+    """Runs on the owner's thread. How the index is made up tells of the queries of all tenants."""
+    query, registered = _query(engine, tenant, question)
     queries = engine.sets[query.source]
     source = queries.source
-    parts = engine.parts_holding(query) if registered else []
+    parts = engine.parts_holding(query) if registered and tenant == DEFAULT_TENANT else []
     dictionaries = overlays(queries.dictionaries)
     if question.stream_id is None:
         points = read_event(queries, dictionaries, question.event or b"", max_bytes=max_bytes)
@@ -205,10 +206,10 @@ def _cases(
     return case, case_of(queries, dictionaries, query.keep_region, points)
 
 
-def _query(engine: Engine, question: _Question) -> tuple[Query, bool]:
+def _query(engine: Engine, tenant: str, question: _Question) -> tuple[Query, bool]:
     """The query, and whether it is a registered one."""
     if isinstance(question.query, str):
-        return registered_query(engine, question.query, question.source), True
+        return registered_query(engine, tenant, question.query, question.source), True
     if not isinstance(question.query, dict):
         raise Refusal(Reason.BAD_VALUE, "query", "must be the id of a query, or a query")
     body = {"id": _NO_ID, **question.query}
@@ -226,7 +227,7 @@ def _answer(found: _Found, question: _Question) -> dict[str, Any]:
     (explanation,) = found.case.explanations()
     (values,) = found.case.values
     return {
-        "query": query.id if found.registered else None,
+        "query": query.public_id if found.registered else None,
         "source": query.source,
         "canonical": print_region(query.region),
         "enabled": query.enabled,

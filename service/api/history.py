@@ -8,7 +8,7 @@ older is gone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,6 +17,7 @@ from service.api.bodies import json_answer
 from service.api.context import LiveService
 from service.api.problems import documented
 from service.api.shapes import HistoryPage, answer
+from service.tenants import DEFAULT_TENANT, split
 
 router = APIRouter(prefix="/v1", tags=["history"])
 
@@ -75,8 +76,9 @@ class Asked(BaseModel):
     },
 )
 async def get_history(asked: Annotated[Asked, Query()], service: LiveService) -> Response:
-    """Looks at `limit` commands from `after` on and shows those asked for; where none of them is, at the
-    `limit` after these, and so on for a while. The end is reached when `next` is no more than the command of
+    """Looks at `limit` commands from `after` on and shows those asked for: of the queries and collections of
+    the key's tenant, and of sources, which all share. Where none of them is, it looks at the `limit` after
+    these, and so on for a while. The end is reached when `next` is no more than the command of
     your last change. `by` is the name of the client's key; where there are no keys, what it said of itself in
     the header `X-Actor`."""
     service.check_limit(asked.limit)
@@ -87,8 +89,13 @@ async def get_history(asked: Annotated[Asked, Query()], service: LiveService) ->
     for _ in range(_MOST_PARTS):
         found, following = await service.history(following, asked.limit)
         for command, body in found:
-            if not wanted or _subject(body) in wanted:
-                shown.append(_entry(command, body, before))
+            subject = _subject(body)
+            if subject.tenant not in (None, service.tenant):
+                continue
+            if not wanted or (subject.kind, subject.name) in wanted:
+                shown.append(_entry(command, subject, body, before))
+                if subject.tenant is None and service.tenant != DEFAULT_TENANT:
+                    shown[-1]["by"] = None  # the name of another tenant's key
         if shown or len(found) < asked.limit:
             break
     return json_answer({"entries": shown, "next": following})
@@ -103,11 +110,21 @@ _ABOUT: Mapping[str, tuple[str, str, str | None]] = {
 }
 
 
-def _subject(body: Any) -> tuple[str, Any]:
-    """What a command is about: its kind and its name."""
+class _Subject(NamedTuple):
+    """What a command is about: its kind, whose it is (None: all share it) and what it is called there."""
+
+    kind: str
+    tenant: str | None
+    name: Any
+
+
+def _subject(body: Any) -> _Subject:
     body = body if isinstance(body, dict) else {}
     kind, named, _ = _about(body)
-    return kind, body.get(named)
+    name = body.get(named)
+    if kind == "source":
+        return _Subject(kind, None, name)
+    return _Subject(kind, *(split(name) if isinstance(name, str) else (DEFAULT_TENANT, name)))
 
 
 def _about(body: Mapping[str, Any]) -> tuple[str, str, str | None]:
@@ -115,12 +132,14 @@ def _about(body: Mapping[str, Any]) -> tuple[str, str, str | None]:
     return _ABOUT.get(op if isinstance(op, str) else "", ("query", "id", None))
 
 
-def _entry(command: int, body: Any, before: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
+def _entry(
+    command: int, subject: _Subject, body: Any, before: dict[tuple[str, str], dict[str, Any]]
+) -> dict[str, Any]:
     """One command as people read it. ``before`` has the last body of each thing on the page, moved on."""
     body = body if isinstance(body, dict) else {}
     op = body.get("op")
-    kind, named, inner = _about(body)
-    name = body.get(named)
+    kind, _, name = subject
+    inner = _about(body)[2]
     new = body.get(inner) if inner else None
     if op == "collection" and not body.get("deleted"):
         new = {field: body.get(field) for field in ("source", "kind", "members")}

@@ -9,6 +9,7 @@ from service.api.context import unknown_source
 from service.engine.engine import Engine, StreamPlace
 from service.engine.queryset import QuerySet
 from service.model import Query, Reason, Refusal
+from service.tenants import key_of
 
 
 def queries_of(engine: Engine, source: str) -> QuerySet:
@@ -27,12 +28,13 @@ def living_stream(engine: Engine, source: str, stream_id: str, *, field: str) ->
     return place
 
 
-def registered_query(engine: Engine, id: str, source: str | None) -> Query:
-    """A query by id, which is to be on ``source`` if that is given. Raises Refusal: unknown_id, of the field
-    ``query``, or bad_value."""
-    registered = engine.catalog.queries.get(id)
+def registered_query(engine: Engine, tenant: str, id: str, source: str | None) -> Query:
+    """A query of a tenant by id, which is to be on ``source`` if that is given. Raises Refusal: unknown_id,
+    of the field ``query``, or bad_value."""
+    key = key_of(tenant, id)
+    registered = engine.catalog.queries.get(key)
     if registered is None:
-        quarantined = engine.catalog.quarantined.get(id)
+        quarantined = engine.catalog.quarantined.get(key)
         if quarantined is None:
             raise Refusal(Reason.UNKNOWN_ID, "query", f"there is no query {id!r}")
         raise Refusal(Reason.UNKNOWN_ID, "query", f"query {id!r} is quarantined: {quarantined.refusal}")

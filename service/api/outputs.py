@@ -17,8 +17,9 @@ from service.api.context import LiveService
 from service.api.problems import ProblemError, documented
 from service.api.shapes import TopicPage, answer
 from service.log.port import Record
-from service.log.topics import OUTPUTS
+from service.log.topics import DEAD_LETTER, OUTPUTS
 from service.runtime import Runtime
+from service.wire import owner
 
 router = APIRouter(prefix="/v1", tags=["outputs"])
 
@@ -32,7 +33,7 @@ class Reading(BaseModel):
         le=2**53,
         description="from this offset on: the `next` of the page before; -N: from N before the end",
     )
-    limit: int = Field(1_000, ge=1, description="at most so many records; the setting max_page bounds it")
+    limit: int = Field(1_000, ge=1, description="look at so many records; the setting max_page bounds it")
 
 
 @cache
@@ -68,8 +69,10 @@ def _known(topic: str) -> str:
     },
 )
 async def read_topic(topic: str, reading: Annotated[Reading, Query()], service: LiveService) -> Response:
-    """A page of `matches`, `borders`, `joins`, `aggregates` or `dead_letter` of the embedded log. On Kafka
-    consumers read the topics themselves (501). `dead_letter` has events of everybody: for admins only."""
+    """Looks at `limit` records of `matches`, `borders`, `joins`, `aggregates` or `dead_letter` of the
+    embedded log from `after` on, and shows those of the key's tenant; the end is reached when `next` is
+    `after`. On Kafka consumers read the topics themselves (501). `dead_letter` has events of everybody: for
+    admins of the default tenant only."""
     service.check_limit(reading.limit)
     try:
         records, after = await asyncio.to_thread(
@@ -78,6 +81,8 @@ async def read_topic(topic: str, reading: Annotated[Reading, Query()], service: 
     except NotImplementedError:
         detail = f"this service runs on Kafka: read the topic {service.settings.topic_prefix}{topic} there"
         raise ProblemError(501, "not_supported", "topic", detail) from None
+    if topic != DEAD_LETTER:
+        records = [record for record in records if owner(record.value) == service.tenant]
     page = {"records": [_record(record) for record in records], "next": after}
     return Response(msgspec.json.encode(page), media_type="application/json")
 

@@ -56,7 +56,7 @@ async def list_duplicates(paging: Annotated[OverviewPaging, Query()], service: L
     """Groups of enabled queries with one canonical form, in the order of their first ids; go on with `after`
     set to `next`. They may differ in anything but the region: kinds, `initial`, `select`, tags."""
     service.check_limit(paging.limit)
-    queries = await service.ask(lambda engine: enabled(queries_of(engine, paging.source)))
+    queries = await service.ask(lambda engine: enabled(queries_of(engine, paging.source), service.tenant))
     return json_answer(await asyncio.to_thread(_groups, queries, paging))
 
 
@@ -99,7 +99,7 @@ async def list_unmatched(paging: Annotated[OverviewPaging, Query()], service: Li
             for task, table in tables
             if task.topic == queries.source.topic
         ]
-        return _Counted(unfired(queries), since)
+        return _Counted(unfired(queries, service.tenant), since)
 
     return json_answer(await asyncio.to_thread(_unmatched, await service.ask(look), paging))
 

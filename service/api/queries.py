@@ -94,7 +94,7 @@ def _changed(outcome: Outcome) -> Response:
     headers = {"ETag": etag(outcome.subject.version)}
     created = outcome.done == "created"
     if created:
-        headers["Location"] = f"/v1/queries/{outcome.subject.query.id}"
+        headers["Location"] = f"/v1/queries/{outcome.subject.query.public_id}"
     return json_answer(view, 201 if created else 200, headers)
 
 
@@ -114,7 +114,7 @@ async def put_query(id: str, request: Request, service: LiveService, if_match: I
     The answer is sent when the change holds."""
     version = version_in(if_match)
     body = load_json(await read_message(request, service.settings))
-    return _changed(await service.command(PutQuery(id, body, if_match=version)))
+    return _changed(await service.command(PutQuery(id, body, if_match=version, tenant=service.tenant)))
 
 
 @router.post(
@@ -128,7 +128,7 @@ async def put_query(id: str, request: Request, service: LiveService, if_match: I
 async def post_query(request: Request, service: LiveService) -> Response:
     """Refuses an id that is live, also that of a disabled query (409)."""
     body = load_json(await read_message(request, service.settings))
-    return _changed(await service.command(PutQuery(None, body, create_only=True)))
+    return _changed(await service.command(PutQuery(None, body, create_only=True, tenant=service.tenant)))
 
 
 @router.patch(
@@ -142,7 +142,7 @@ async def patch_query(id: str, request: Request, service: LiveService, if_match:
     """Replaces the fields that the body names, each as a whole, and no other."""
     version = version_in(if_match)
     changes = load_json(await read_message(request, service.settings))
-    return _changed(await service.command(PatchQuery(id, changes, if_match=version)))
+    return _changed(await service.command(PatchQuery(service.key(id), changes, if_match=version)))
 
 
 @router.delete(
@@ -156,7 +156,7 @@ async def patch_query(id: str, request: Request, service: LiveService, if_match:
     },
 )
 async def delete_query(id: str, service: LiveService, if_match: IfMatch = None) -> Response:
-    outcome = await service.command(DeleteQuery(id, if_match=version_in(if_match)))
+    outcome = await service.command(DeleteQuery(service.key(id), if_match=version_in(if_match)))
     return Response(status_code=204, headers={"Active-From": json.dumps(active_from(outcome))})
 
 
@@ -170,8 +170,9 @@ async def delete_query(id: str, service: LiveService, if_match: IfMatch = None) 
     },
 )
 async def get_query(id: str, service: LiveService) -> Response:
+    key = service.key(id)
     registered, quarantined = await service.ask(
-        lambda engine: (engine.catalog.queries.get(id), engine.catalog.quarantined.get(id))
+        lambda engine: (engine.catalog.queries.get(key), engine.catalog.quarantined.get(key))
     )
     if registered is not None:
         return json_answer(query_view(registered), headers={"ETag": etag(registered.version)})
@@ -195,8 +196,10 @@ async def get_query(id: str, service: LiveService) -> Response:
 async def get_members(id: str, service: LiveService) -> Response:
     """The streams that are members: inside the region, and not merely since before the query watched."""
 
+    key = service.key(id)
+
     def members(engine: Engine) -> list[str] | None:
-        return engine.members(id) if id in engine.catalog.queries else None
+        return engine.members(key) if key in engine.catalog.queries else None
 
     streams = await service.ask(members)
     if streams is None:
@@ -218,11 +221,13 @@ async def get_aggregates(id: str, service: LiveService) -> Response:
     """What the query asks for in `aggregates`, as it stands now, whatever has been told already: exact, over
     the partitions of this worker, and of each of them."""
 
+    key = service.key(id)
+
     def counted(engine: Engine) -> dict[str, Any] | None:
-        known = engine.catalog.queries.get(id)
+        known = engine.catalog.queries.get(key)
         if known is None:
             return None
-        tallies = engine.aggregates(id)
+        tallies = engine.aggregates(key)
         if tallies is None:
             detail = f"query {id!r} asks for no aggregates; give it the field aggregates"
             raise ProblemError(404, "not_found", "aggregates", detail)

@@ -122,7 +122,7 @@ async def trace(id: str, tracing: Annotated[Tracing, Query()], service: LiveServ
 
     def look(engine: Engine) -> _Trace:
         place = living_stream(engine, tracing.source, id, field="id")
-        query = registered_query(engine, tracing.query, tracing.source)
+        query = registered_query(engine, service.tenant, tracing.query, tracing.source)
         told = told_of(engine.sets[tracing.source], query.region, place, tracing.limit)
         return _Trace(engine.catalog.queries[query.id], place.task, told)
 
@@ -136,7 +136,7 @@ def _traced(id: str, found: _Trace) -> dict[str, Any]:
     return {
         "source": query.source,
         "stream_id": id,
-        "query": query.id,
+        "query": query.public_id,
         "canonical": print_region(query.region),
         "enabled": query.enabled,
         "topic": task.topic,
@@ -189,7 +189,7 @@ async def get_safe_region(id: str, of: Annotated[OfSource, Query()], service: Li
     def look(engine: Engine) -> _Standing:
         place = living_stream(engine, of.source, id, field="id")
         queries = engine.sets[of.source]
-        return _Standing(queries.source, present_of(queries, place), enabled(queries))
+        return _Standing(queries.source, present_of(queries, place), enabled(queries, service.tenant))
 
     found = await service.ask(look)
     safe = await asyncio.to_thread(

@@ -36,12 +36,12 @@ _VIEW = {
     responses={200: answer(StreamView, "The stream as it stands.", _VIEW), **documented(404, 422, 503)},
 )
 async def get_stream(id: str, of: Annotated[OfSource, Query()], service: LiveService) -> Response:
-    """Its last values, the number of its last border record and the queries that it is inside. An id that
-    ends in `/trace` or `/safe-region` must be sent with that slash as `%2F`."""
+    """Its last values, and, as the key's tenant is told, the number of its last border record and the queries
+    that it is inside. An id that ends in `/trace` or `/safe-region` must be sent with that slash as `%2F`."""
 
     def look(engine: engines.Engine) -> engines.StreamView | None:
         queries_of(engine, of.source)
-        return engine.stream(of.source, id)
+        return engine.stream(of.source, id, service.tenant)
 
     stream = await service.ask(look)
     if stream is None:
@@ -71,7 +71,8 @@ async def get_stream(id: str, of: Annotated[OfSource, Query()], service: LiveSer
     },
 )
 async def delete_stream(id: str, of: Annotated[OfSource, Query()], service: LiveService) -> Response:
-    """The stream leaves exactly the queries that it is in. Its next event begins a new life."""
+    """The stream leaves exactly the queries that it is in, of all tenants: so it takes a key of the default
+    one. Its next event begins a new life."""
     if not id or not await service.remove_stream(of.source, id):
         raise unknown_stream(of.source, id, field="id")
     return Response(status_code=204)

@@ -57,7 +57,7 @@ def aggregates_view(query: Query, tallies: Mapping[Task, Tally]) -> dict[str, An
     asked = query.aggregates.of if query.aggregates is not None else ()
     whole = together(list(tallies.values())) if tallies else empty(asked)
     return {
-        "query": query.id,
+        "query": query.public_id,
         "source": query.source,
         **_content(whole),
         "partitions": [{**task._asdict(), **_content(tally.content())} for task, tally in tallies.items()],

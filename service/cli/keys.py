@@ -12,8 +12,9 @@ from typing import Any
 from service.cli.errors import USAGE, CliError
 from service.keys import Key, KeysError, Role, edit, new_key, read_keys, with_key, without_key
 from service.language import parse_duration
-from service.model import DEFAULT_TENANT, Refusal
+from service.model import Refusal
 from service.settings import PREFIX, SettingsError, load_settings
+from service.tenants import DEFAULT_TENANT
 
 
 def add(commands: Any) -> None:

@@ -85,8 +85,8 @@ def _from_service(args: argparse.Namespace) -> Iterator[Tailed]:
             ).json()
             for record in page["records"]:
                 yield Tailed(0, record["offset"], record["key"], record["value"])
-            after = page["next"]
-            if not page["records"]:
+            is_end, after = page["next"] == after, page["next"]
+            if is_end:
                 if args.once:
                     return
                 time.sleep(_PAUSE_S)

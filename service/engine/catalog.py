@@ -14,9 +14,10 @@ Pure. Borders that a change causes are the engine's.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
 from service.engine.collections import TAG, Collections, Snapshot, home
@@ -40,6 +41,10 @@ from service.engine.commands import (
 from service.engine.fingerprint import mark
 from service.language import Limits, parse_query, parse_source, patch_body, query_body, source_body
 from service.model import Query, Reason, Refusal, Source
+from service.tenants import DEFAULT_TENANT, id_of, key_of, split, tenant_of
+
+_MANY_GONE = 1_024
+"""Expiries of queries that are gone that are kept whatever there is besides."""
 
 
 class QueryChange(NamedTuple):
@@ -75,15 +80,19 @@ class Quarantined(NamedTuple):
 
 
 class Catalog:
-    """See the module. All look-ups are by id; O(1)."""
+    """See the module. All look-ups are by the key of a query (``tenants``); O(1). ``max_queries``: of all
+    tenants together; ``max_queries_tenant``: of each."""
 
-    def __init__(self, *, limits: Limits, max_queries: int) -> None:
+    def __init__(self, *, limits: Limits, max_queries: int, max_queries_tenant: int) -> None:
         self.limits = limits
         self.max_queries = max_queries
+        self.max_queries_tenant = max_queries_tenant
         self.offset = 0
         self.sources: dict[str, Source] = {}
         self.source_versions: dict[str, int] = {}
         self.queries: dict[str, Registered] = {}
+        #: how many of them each tenant has
+        self.queries_of: Counter[str] = Counter()
         self.quarantined: dict[str, Quarantined] = {}
         #: of the query set at ``offset``, see ``fingerprint``
         self.fingerprint = 0
@@ -187,11 +196,21 @@ class Catalog:
             self.collections.follow(offset, id, body["query"].get("tags"))
             return QueryChange(offset, id, before, None, "quarantined") if before else None
         self.queries[id] = Registered(after, offset)
+        self.queries_of[after.tenant] += 1
         self.fingerprint ^= mark(offset)
         self.collections.follow(offset, id, after.tags)
         if after.expires_at is not None:
-            heappush(self._expiries, (after.expires_at, id))
+            self._expires(id, after.expires_at)
         return QueryChange(offset, id, before, after, _reason(before, after))
+
+    def _expires(self, id: str, expires_at: int) -> None:
+        """Notes when a query expires. Those that were deleted before their time are dropped when they are the
+        most. O(log n), amortised."""
+        heappush(self._expiries, (expires_at, id))
+        if len(self._expiries) > 2 * len(self.queries) + _MANY_GONE:
+            living = ((one.query.expires_at, id) for id, one in self.queries.items())
+            self._expiries = [(at, id) for at, id in living if at is not None]
+            heapify(self._expiries)
 
     def _as_judged(self, judged: Prepared | None) -> Query | None:
         """The query of a draft, if the source is still what it was judged with."""
@@ -206,12 +225,16 @@ class Catalog:
         old, bad = self.queries.pop(id, None), self.quarantined.pop(id, None)
         if old is not None:
             self.fingerprint ^= mark(old.version)
+            self.queries_of[old.query.tenant] -= 1
         if bad is not None:
             self.fingerprint ^= mark(bad.version, quarantined=True)
         return old
 
     def _read(self, id: str, body: Any) -> Query:
-        return parse_query(body, self.sources, id=id, now_ms=None, limits=self.limits)
+        tenant, public_id = split(id)
+        if key_of(tenant, public_id) != id:
+            raise Refusal(Reason.BAD_ID, "id", f"{id!r} is no key; the default tenant is not named")
+        return parse_query(body, self.sources, id=public_id, now_ms=None, limits=self.limits, tenant=tenant)
 
     def _apply_delete(self, offset: int, body: dict[str, Any]) -> QueryChange | None:
         self.collections.left(offset, body["id"], body.get(TAG))
@@ -290,7 +313,7 @@ class Draft:
         self._now_ms = now_ms
         self._sources: dict[str, Source] = dict(catalog.sources)
         self._queries: dict[str, Query | None] = {}
-        self._growth = 0
+        self._growth: Counter[str] = Counter()
 
     def prepare(self, command: Command) -> Prepared:
         """One request as an entry. Raises Refusal, and then the draft is as it was."""
@@ -347,11 +370,10 @@ class Draft:
         if query is None:
             return
         for name in sorted(_uses(query, source, changed)):
-            raise Refusal(
-                Reason.IN_USE,
-                f"attributes.{name}",
-                f"query {query.id!r} uses {name!r}; change or delete it first",
-            )
+            detail = f"query {query.id!r} uses {name!r}; change or delete it first"
+            if query.tenant != DEFAULT_TENANT:  # nobody but its tenant is told of it
+                detail = f"a query of another tenant uses {name!r}"
+            raise Refusal(Reason.IN_USE, f"attributes.{name}", detail)
 
     def _current(self, id: str) -> Query | None:
         if id in self._queries:
@@ -365,15 +387,14 @@ class Draft:
         registered = None if id in self._queries else self._catalog.queries.get(id)
         if registered is None or (if_match != "*" and if_match != str(registered.version)):
             now = f"is at version {registered.version}" if registered else "has changed or is not there"
-            raise Refusal(Reason.CHANGED, "If-Match", f"query {id!r} {now}; read it again and repeat")
+            detail = f"query {id_of(id)!r} {now}; read it again and repeat"
+            raise Refusal(Reason.CHANGED, "If-Match", detail)
 
     def _put_query(self, command: PutQuery) -> Prepared:
-        query = parse_query(
-            command.body, self._sources, id=command.id, now_ms=self._now_ms, limits=self._catalog.limits
-        )
+        query = self._parsed(command.tenant, command.id, command.body)
         before = self._current(query.id)
         if command.create_only and (before is not None or self._quarantined(query.id)):
-            raise Refusal(Reason.EXISTS, "id", f"query {query.id!r} exists; use PUT to replace it")
+            raise Refusal(Reason.EXISTS, "id", f"query {query.public_id!r} exists; use PUT to replace it")
         self._check_version(query.id, command.if_match)
         return self._replace(before, query)
 
@@ -383,10 +404,12 @@ class Draft:
             raise _unknown(command.id)
         self._check_version(command.id, command.if_match)
         body = patch_body(query_body(before), command.changes)
-        query = parse_query(
-            body, self._sources, id=command.id, now_ms=self._now_ms, limits=self._catalog.limits
+        return self._replace(before, self._parsed(before.tenant, before.public_id, body))
+
+    def _parsed(self, tenant: str, id: str | None, body: Any) -> Query:
+        return parse_query(
+            body, self._sources, id=id, now_ms=self._now_ms, limits=self._catalog.limits, tenant=tenant
         )
-        return self._replace(before, query)
 
     def _replace(self, before: Query | None, query: Query) -> Prepared:
         if before is not None and before.source != query.source:
@@ -407,25 +430,30 @@ class Draft:
         """For an entry that takes a query out of a collection: which one; nothing if it is in none."""
         drafted = self._queries.get(id)
         name = home(id, drafted.tags) if drafted else self._catalog.collections.home_of(id)
-        return {} if name is None else {TAG: name}
+        return {} if name is None else {TAG: id_of(name)}
 
     def _make_room(self, id: str) -> None:
         """A query is to come under an id that has none."""
         if self._quarantined(id):
             return
-        most = self._catalog.max_queries
-        if len(self._catalog.queries) + self._growth >= most:
+        catalog, tenant = self._catalog, tenant_of(id)
+        most = catalog.max_queries_tenant
+        if catalog.queries_of[tenant] + self._growth[tenant] >= most:
+            detail = f"there are {most} queries, all that max_queries_tenant allows; delete some"
+            raise Refusal(Reason.QUOTA, "id", detail)
+        most = catalog.max_queries
+        if len(catalog.queries) + self._growth.total() >= most:
             detail = f"there are {most} queries, all that max_queries allows; delete some"
             raise Refusal(Reason.QUOTA, "id", detail)
-        self._growth += 1
+        self._growth[tenant] += 1
 
     def _change_member(self, command: ChangeMember) -> Prepared:
         before, after = self._current(command.id), command.prepared.subject
         if before is not command.before:
-            raise _outdated(f"query {command.id!r}")
+            raise _outdated(f"query {id_of(command.id)!r}")
         if command.prepared.done == "deleted":
             self._queries[command.id] = None
-            self._growth -= before is not None
+            self._growth[tenant_of(command.id)] -= before is not None
             return command.prepared
         assert isinstance(after, Query)
         if before is None:
@@ -436,7 +464,7 @@ class Draft:
     def _change_collection(self, command: ChangeCollection) -> Prepared:
         version = self._catalog.collections.versions.get(command.name)
         if version != command.version or self._sources.get(command.source.name) is not command.source:
-            raise _outdated(f"collection {command.name!r} or its source")
+            raise _outdated(f"collection {id_of(command.name)!r} or its source")
         return command.prepared
 
     def _delete_query(self, command: DeleteQuery) -> Prepared:
@@ -455,7 +483,7 @@ class Draft:
     def _deleted(self, id: str, before: Query | None, reason: str, **more: Any) -> Prepared:
         left = self._membership(id)
         self._queries[id] = None
-        self._growth -= before is not None
+        self._growth[tenant_of(id)] -= before is not None
         return Prepared("deleted", before, delete_entry(id, reason, **left, **more))
 
     def _restate_query(self, command: RestateQuery) -> Prepared:
@@ -463,14 +491,17 @@ class Draft:
         if query is None and not self._quarantined(command.id):
             raise _unknown(command.id)
         body = query_body(query) if query is not None else self._catalog.quarantined[command.id].body
-        return Prepared("replaced", query, put_entry(command.id, body))
+        # What is hidden may have taken it out of its collection, whose version must not go back.
+        name = command.id.partition(":")[0]
+        left = {TAG: id_of(name)} if name in self._catalog.collections.versions else {}
+        return Prepared("replaced", query, put_entry(command.id, body, left))
 
     def _quarantined(self, id: str) -> bool:
         return id not in self._queries and id in self._catalog.quarantined
 
 
 def _unknown(id: str) -> Refusal:
-    return Refusal(Reason.UNKNOWN_ID, "id", f"there is no query {id!r}")
+    return Refusal(Reason.UNKNOWN_ID, "id", f"there is no query {id_of(id)!r}")
 
 
 def _outdated(what: str) -> Refusal:

@@ -3,6 +3,9 @@
 Every text of a category attribute gets the next whole number, exact in float64, in order of first sight.
 A wanted text is then the interval ``[code, code + 1)``; "none of these" is what lies between and beyond them,
 so a text that comes later is already inside. Codes live in memory only; the log holds texts.
+
+Texts that nothing has any more are forgotten now and then (``keep``), and others get their codes: what is
+held is proportional to the texts that streams and queries have, not to those that they ever had.
 """
 
 from __future__ import annotations
@@ -14,20 +17,48 @@ from numpy.typing import NDArray
 
 from service.model import MISSING, Interval, Texts
 
+_MANY = 1_000
+"""So few texts need not be looked at."""
+
 
 class Dictionary:
     """Text to code and back for one attribute of one source."""
 
-    __slots__ = ("_codes", "texts")
+    __slots__ = ("_codes", "_enough", "_free", "texts")
 
     def __init__(self) -> None:
         self._codes: dict[str, float] = {}
+        self._free: list[float] = []
+        self._enough = _MANY
+        #: by code; of one that is free, ""
         self.texts: list[str] = []
+
+    def __len__(self) -> int:
+        """How many texts have a code."""
+        return len(self._codes)
+
+    @property
+    def grown(self) -> bool:
+        """Whether it is time for ``keep``. O(1)."""
+        return len(self._codes) > self._enough
+
+    def keep(self, codes: set[float], looked_at: int) -> None:
+        """Forgets all texts but those of these codes: nothing holds any other. ``looked_at``: how many things
+        had to be looked at to know; at least as many texts have to come before it is time again. O(texts)."""
+        gone = [text for text, code in self._codes.items() if code not in codes]
+        for text in gone:
+            code = self._codes.pop(text)
+            self.texts[int(code)] = ""
+            self._free.append(code)
+        self._enough = 2 * len(self._codes) + max(looked_at, _MANY)
 
     def code(self, text: str) -> float:
         """The code of a text, given to it now if it has none. O(1)."""
         code = self._codes.get(text)
-        if code is None:
+        if code is None and self._free:
+            code = self._codes[text] = self._free.pop()
+            self.texts[int(code)] = text
+        elif code is None:
             code = self._codes[text] = float(len(self.texts))
             self.texts.append(text)
         return code

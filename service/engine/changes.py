@@ -24,7 +24,7 @@ from service.engine.delta import Transition, settle
 from service.engine.distinct import distinct
 from service.engine.effects import Change, CommandEffects, Task, only_aggregates
 from service.engine.owed import Entries
-from service.engine.queryset import KIND_BIT, QuerySet, active_region
+from service.engine.queryset import KIND_BIT, QuerySet, active_region, bits_of
 from service.engine.rules import NEVER, Flags, rule_of
 from service.engine.streams import StreamTable
 from service.index.protocol import Hits, Rows, Slots
@@ -72,7 +72,7 @@ def _asks(query: Query | None) -> Aggregates | None:
 
 
 def _bits(query: Query | None) -> int:
-    return sum(KIND_BIT[kind] for kind in query.on) if query is not None else 0
+    return bits_of(query.on) if query is not None else 0
 
 
 def _tells(change: QueryChange) -> bool:

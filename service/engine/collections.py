@@ -6,6 +6,9 @@ and the log holds no more of them than of others. Of the collection itself it ho
 newest by its key: source, kind of the file and number of members. A reader that does not know such entries
 passes them over.
 
+Here a collection's ``name`` is its key (``tenants``), as ids are; tags and texts have what its tenant calls
+it.
+
 A collection is replaced by its difference (``planned``): what is equal gets no command at all. The plan is
 made from a snapshot, away from the thread that owns the engine; each of its commands says what it was made
 from and is refused where that has changed meanwhile, and then the plan is made anew.
@@ -36,6 +39,7 @@ from service.engine.commands import (
 )
 from service.language import Limits, check_collection_name, is_query_id, parse_query, query_body
 from service.model import Query, Reason, Refusal, Source
+from service.tenants import id_of, key_of, split, tenant_of
 
 TAG = "collection"
 
@@ -66,7 +70,7 @@ class Collections:
             self.living[name] = Collection(body["source"], body["kind"], body.get("at"))
 
     def left(self, offset: int, id: str, name: Any) -> None:
-        """A command took a query out of this collection, as its entry has it."""
+        """A command took a query out of this collection, as its entry has it: by what its tenant calls it."""
         if (was := home(id, {TAG: name})) is not None:
             self.versions[was] = offset
 
@@ -78,6 +82,8 @@ class Collections:
             self.versions[id.partition(":")[0]] = offset
             if name is None:
                 others.discard(id)
+                if not others:
+                    del self.members[id.partition(":")[0]]
         if name is not None:
             self.members.setdefault(name, set()).add(id)
             self.versions[name] = offset
@@ -90,8 +96,11 @@ class Collections:
 
 def home(id: str, tags: Any) -> str | None:
     """The collection that a query of this id and these tags is in."""
-    name = tags.get(TAG) if isinstance(tags, dict) else None
-    return name if isinstance(name, str) and id.startswith(f"{name}:") and ":" not in name else None
+    tag = tags.get(TAG) if isinstance(tags, dict) else None
+    if not isinstance(tag, str) or ":" in tag:
+        return None
+    name = key_of(tenant_of(id), tag)
+    return name if id.startswith(f"{name}:") else None
 
 
 class Snapshot(NamedTuple):
@@ -142,7 +151,7 @@ def planned(
 ) -> Plan | list[Failure]:
     """The plan, or why there is none. Raises Refusal where it is not about a member: bad_id, unknown_source,
     bad_value (another source than before). O(members), besides what reading the bodies costs."""
-    check_collection_name(name)
+    check_collection_name(id_of(name))
     known = snapshot.sources.get(source)
     if known is None:
         raise Refusal(Reason.UNKNOWN_SOURCE, "source", f"there is no source {source!r}; create it first")
@@ -190,7 +199,7 @@ def removed(name: str, snapshot: Snapshot) -> Plan:
 
 
 def unknown_collection(name: str) -> Refusal:
-    return Refusal(Reason.UNKNOWN_ID, "name", f"there is no collection {name!r}")
+    return Refusal(Reason.UNKNOWN_ID, "name", f"there is no collection {id_of(name)!r}")
 
 
 def _query(
@@ -206,27 +215,31 @@ def _query(
         raise member.body
     if member.id is None:
         raise Refusal(Reason.MISSING_FIELD, "id", "must be given: it is what a member is known by")
-    id = f"{name}:{member.id}"
+    tenant, called = split(name)
+    public_id = f"{called}:{member.id}"
+    id = key_of(tenant, public_id)
     if id in seen:
         raise Refusal(Reason.EXISTS, "id", f"{member.id!r} stands twice in the file; give each its own")
-    if not is_query_id(id):
+    if not is_query_id(public_id):
         detail = (
-            f"{member.id!r} must be of A-Z a-z 0-9 . _ ~ : -, and with {name!r} and : before it at most 200"
+            f"{member.id!r} must be of A-Z a-z 0-9 . _ ~ : -, and with {called!r} and : before it at most 200"
         )
         raise Refusal(Reason.BAD_ID, "id", detail)
-    tags = {**member.body.get("tags", {}), TAG: name}
+    tags = {**member.body.get("tags", {}), TAG: called}
     query = parse_query(
         {**member.body, "source": source, "tags": tags},
         snapshot.sources,
-        id=id,
+        id=public_id,
         now_ms=now_ms,
         limits=limits,
+        tenant=tenant,
     )
     if id in snapshot.others and id not in snapshot.members:
-        raise Refusal(Reason.EXISTS, "id", f"query {id!r} exists and is not of this collection; delete it")
+        detail = f"query {public_id!r} exists and is not of this collection; delete it"
+        raise Refusal(Reason.EXISTS, "id", detail)
     if id in snapshot.others and snapshot.others[id].query.source != source:
         there = snapshot.others[id].query.source
-        detail = f"query {id!r} exists and stays on its source, {there!r}; delete it"
+        detail = f"query {public_id!r} exists and stays on its source, {there!r}; delete it"
         raise Refusal(Reason.EXISTS, "id", detail)
     seen.add(id)
     return query
@@ -246,7 +259,7 @@ def _deletions(name: str, snapshot: Snapshot, seen: set[str]) -> list[ChangeMemb
     for id in sorted(snapshot.members.keys() - seen):
         old = snapshot.members[id]
         before = old.query if old else None
-        entry = delete_entry(id, "deleted", **{TAG: name})
+        entry = delete_entry(id, "deleted", **{TAG: id_of(name)})
         gone.append(ChangeMember(id, before, Prepared("deleted", before, entry)))
     return gone
 

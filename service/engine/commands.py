@@ -2,6 +2,9 @@
 
 A request becomes a *prepared* command (validated against the catalog, ready for the command log) or a
 ``Refusal``. What is in the log is applied by everyone who reads it, in order; nothing is validated twice.
+
+``id`` and ``name`` of queries and collections are keys (``tenants``); only ``PutQuery`` has the id as the
+client gave it, and whose it is.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from service.model import Query, Source
+from service.tenants import DEFAULT_TENANT
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,7 @@ class PutQuery:
     body: Any
     create_only: bool = False
     if_match: str | None = None
+    tenant: str = DEFAULT_TENANT
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,8 @@ class Entry(NamedTuple):
 
 
 def put_entry(id: str, body: Any, left: Mapping[str, str] | None = None) -> Entry:
-    """The entry of a query as it is now; ``left`` says which collection it has been taken out of, if so."""
+    """The entry of a query as it is now; ``left`` says which collection it has been taken out of, if so, as
+    its tenant calls it."""
     return Entry(f"query:{id}", {"v": 1, "op": "query", "id": id, "query": body, **(left or {})})
 
 

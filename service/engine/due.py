@@ -34,10 +34,11 @@ from service.engine.effects import (
     only_aggregates,
 )
 from service.engine.events import apply_events, number_borders
+from service.engine.numbers import next_numbers
 from service.engine.payments import pay_streams
 from service.engine.queryset import KIND_BIT, QuerySet
 from service.engine.rules import NEVER
-from service.engine.streams import StreamTable, next_numbers
+from service.engine.streams import StreamTable
 from service.model import Kind
 
 _ENTER = KIND_BIT[Kind.ENTER]
@@ -63,8 +64,10 @@ def apply_in_time(
     shortest = min(queries.rules.shortest_wait, queries.source.stream_ttl or NEVER)
     if queries.rules.shortest_wait != NEVER:  # no wait may begin and a silence end in one part
         shortest = min(shortest, queries.source.stale_after or NEVER)
-    # What is remembered of a stream ends with it: nothing of its next life may lie in the same part.
-    lives = (np.flatnonzero(batch.removal) + 1).tolist() if queries.rules.store else []
+    # What is remembered of a stream ends with it, and so do its numbers with other tenants: nothing of its
+    # next life may lie in the same part.
+    cuts = queries.rules.store or queries.tenants.are_several
+    lives = (np.flatnonzero(batch.removal) + 1).tolist() if cuts else []
     lives.append(len(clock))
     start = 0
     while start < len(clock):
@@ -141,8 +144,9 @@ def _end_waits(
     told = np.flatnonzero(enters & ((queries.kinds[slots] & _ENTER) != 0)).tolist()
     if not told:
         return []
-    told = sorted(told, key=lambda i: (ends[i].due, ends[i].row, queries.names[ends[i].slot]))
-    streams = rows[told]
+    ranks = queries.tenants.ranks_of(slots).tolist()
+    told = sorted(told, key=lambda i: (ends[i].due, ends[i].row, ranks[i], queries.names[ends[i].slot]))
+    streams, tenants = rows[told], queries.tenants.of(slots[told])
     cooled = due > memory.since + rule.dwell
     paid = pay_streams(task, table, queries, streams)
     entered = CommandEffects(
@@ -151,11 +155,12 @@ def _end_waits(
         BorderRecords(
             causes=cooled[told].astype(np.int32),
             streams=streams,
-            seq=next_numbers(table, streams),
+            seq=next_numbers(table, queries, streams, tenants),
             ts=due[told],
             starts=np.arange(len(streams) + 1, dtype=np.int64),
             slots=slots[told],
             sides=np.full(len(streams), ENTER, dtype=np.uint8),
+            tenants=tenants,
         ),
         table.point[streams],
     )

@@ -74,7 +74,8 @@ class BorderRecords(NamedTuple):
 
     ``causes int32[r]``: the row of the batch, or the place of the command in its group, ascending.
     ``streams int32[r]``: row in the stream table. ``seq``, ``ts`` (ms): ``int64[r]``. Record i holds the
-    pairs ``starts[i]:starts[i + 1]``, by side: LEAVE, ENTER, CROSS.
+    pairs ``starts[i]:starts[i + 1]``, by side: LEAVE, ENTER, CROSS. ``tenants int32[r]``: whose each record
+    is, by the numbers of the query set; None: all of the default tenant.
     """
 
     causes: Rows
@@ -84,6 +85,18 @@ class BorderRecords(NamedTuple):
     starts: NDArray[np.int64]
     slots: Slots
     sides: Sides
+    tenants: Rows | None = None
+
+    @property
+    def sides_by_tenant(self) -> list[tuple[int, Sides]]:
+        """The sides of all pairs, by the number of their tenant."""
+        if self.tenants is None:
+            return [(0, self.sides)]
+        return _parted(np.repeat(self.tenants, np.diff(self.starts)), self.sides)
+
+
+def _parted(tenants: Rows, sides: Sides) -> list[tuple[int, Sides]]:
+    return [(tenant, sides[tenants == tenant]) for tenant in np.unique(tenants).tolist()]
 
 
 def _none(dtype: type) -> NDArray[Any]:
@@ -140,8 +153,9 @@ class CommandEffects(NamedTuple):
     aggregates: Sequence[AggregateRecord] = ()
 
     @property
-    def sides(self) -> Sides:
-        return self.borders.sides
+    def sides_by_tenant(self) -> list[tuple[int, Sides]]:
+        """Of all pairs, by the number of their tenant."""
+        return self.borders.sides_by_tenant
 
 
 class Change(NamedTuple):
@@ -160,7 +174,7 @@ class Paid(NamedTuple):
 
     ``places int32[r]``: which of ``changes``; ``streams int32[r]``: row in the stream table; ``seq
     int64[r]``; ``sides``: LEAVE or ENTER. ``points float64[r, d]``: the value of each stream, over these
-    attributes.
+    attributes. ``tenants``: as ``BorderRecords`` has them.
     """
 
     task: Task
@@ -172,7 +186,12 @@ class Paid(NamedTuple):
     points: Points
     attributes: Sequence[str]
     dictionaries: Mapping[str, Dictionary]
+    tenants: Rows | None
     aggregates: Sequence[AggregateRecord] = ()
+
+    @property
+    def sides_by_tenant(self) -> list[tuple[int, Sides]]:
+        return [(0, self.sides)] if self.tenants is None else _parted(self.tenants, self.sides)
 
 
 Effects = EventEffects | CommandEffects | Paid

@@ -20,6 +20,7 @@ was cut; all assigned tasks have seen exactly the commands that the catalog has.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +45,7 @@ from service.index.default.level import PartView
 from service.index.protocol import BoxIndex, Points, Rows
 from service.language import Limits
 from service.model import MISSING, Missing, Query
+from service.tenants import DEFAULT_TENANT, tenant_of
 
 _NONE_JUDGED: Mapping[int, Prepared] = {}
 
@@ -51,13 +53,15 @@ _NONE_JUDGED: Mapping[int, Prepared] = {}
 class EngineLimits(NamedTuple):
     """``streams``: the most living streams of one partition. ``ids``: the most ids in one record. ``trace``:
     how many of its newest events a partition remembers for people. ``portion``: the most border records of
-    commands that are told at a time."""
+    commands that are told at a time. ``queries``: the most of all tenants together; ``queries_tenant``: of
+    each."""
 
     streams: int = 10_000_000
     ids: int = 1_000
     queries: int = 10_000_000
     trace: int = 4_096
     portion: int = 2_000
+    queries_tenant: int = 10_000_000
 
 
 class Held(NamedTuple):
@@ -69,8 +73,8 @@ class Held(NamedTuple):
 
 
 class StreamView(NamedTuple):
-    """One stream as it stands: present attributes, time of the last timed event (ms), number of the last
-    border record, ids of the queries that it is a member of (sorted), and where it lives."""
+    """One stream as it stands to a tenant: present attributes, time of the last timed event (ms), number of
+    the last border record, public ids of the queries that it is a member of (sorted), and where it lives."""
 
     last: dict[str, float | str]
     ts: int | None
@@ -110,7 +114,11 @@ class Engine:
         make_state_log: Callable[[], StateLog] = StateLog,
     ) -> None:
         self.limits = engine_limits or EngineLimits()
-        self.catalog = Catalog(limits=limits or Limits(), max_queries=self.limits.queries)
+        self.catalog = Catalog(
+            limits=limits or Limits(),
+            max_queries=self.limits.queries,
+            max_queries_tenant=self.limits.queries_tenant,
+        )
         self.sets: dict[str, QuerySet] = {}
         self.source_of_topic: dict[str, str] = {}
         self.tables: dict[Task, StreamTable] = {}
@@ -129,6 +137,8 @@ class Engine:
         kinds: dict[bytes, list[tuple[bytes, bytes]]] = {aggregates.KEY: [], owed.KEY: [], HEARD: []}
         table = log.load(_apart(records, kinds), queries)
         table.owed.load(kinds[owed.KEY], table.told)
+        for id in table.owed.queries:
+            queries.tenants.number(tenant_of(id))
         known = heard(kinds[HEARD])
         asking = [
             (slot, query, table.members_at(member_rows(table, queries, query)))
@@ -273,6 +283,38 @@ class Engine:
                 group[change.id] = change
         return effects + self._apply_group(group, now_ms)
 
+    def replay(self, entries: Iterable[tuple[int, Any]]) -> None:
+        """Applies entries of the command log from its beginning, where no partition is assigned: nobody is to
+        be told of anything, so the queries that are there in the end are indexed once, all together."""
+        assert not self.tables and not self.sets, "from the beginning, and nobody is there to be told"
+        for offset, body in entries:
+            self.catalog.apply(offset, body)
+        by_source: dict[str, list[Query]] = {name: [] for name in self.catalog.sources}
+        for registered in self.catalog.queries.values():
+            by_source[registered.query.source].append(registered.query)
+        for name, source in self.catalog.sources.items():
+            self.source_of_topic[source.topic] = name
+            queries = self.sets[name] = QuerySet(source, new_dictionaries(source), self._make_index)
+            queries.put(by_source[name])
+
+    def tidy(self) -> None:
+        """Forgets the texts of categories that no stream and no query has any more. To be called when the
+        effects of all calls have been written out, no batch that was read before is still to be applied, and
+        no partition that was released to be resumed. O(1) a new text, amortised: O(queries + streams) when so
+        many have come."""
+        for queries in self.sets.values():
+            for place, name in enumerate(queries.attributes):
+                dictionary = queries.dictionaries.get(name)
+                if dictionary is None or not dictionary.grown:
+                    continue
+                queries.recycle()
+                codes, looked_at = queries.codes_in_use(name), len(queries.names)
+                for task, table in self.tables.items():
+                    if task.topic == queries.source.topic:
+                        codes.update(table.values_of(place).tolist())
+                        looked_at += len(table)
+                dictionary.keep(codes, looked_at)
+
     def _apply_group(self, group: dict[str, QueryChange], now_ms: int) -> list[CommandEffects]:
         effects: list[CommandEffects] = []
         for name, queries in self.sets.items():
@@ -333,8 +375,8 @@ class Engine:
         disabled one. O(boxes that wait to be filed)."""
         return self.sets[query.source].parts_holding(query)
 
-    def stream(self, source: str, stream_id: str) -> StreamView | None:
-        """One stream, or None. O(one stab)."""
+    def stream(self, source: str, stream_id: str, tenant: str = DEFAULT_TENANT) -> StreamView | None:
+        """One stream as a tenant sees it, or None. O(one stab)."""
         place = self.place_of(source, stream_id)
         if place is None:
             return None
@@ -343,8 +385,8 @@ class Engine:
         return StreamView(
             last=values(queries, table.point[row]),
             ts=place.ts,
-            seq=int(table.seq[row]),
-            inside=sorted(queries.names[slot] for slot in self.slots_of_member(source, place)),
+            seq=table.number(row, tenant),
+            inside=queries.ids_of(tenant, self.slots_of_member(source, place)),
             task=task,
         )
 
@@ -389,14 +431,14 @@ class Engine:
         }
         return {task: tally for task, tally in tallies.items() if tally is not None}
 
-    def matching(self, source: str, points: Points) -> list[list[str]]:
-        """Ids of the queries that each point satisfies, sorted; nothing is moved. For dry runs."""
+    def matching(self, source: str, points: Points, tenant: str = DEFAULT_TENANT) -> list[list[str]]:
+        """Public ids of the queries of a tenant that each point satisfies, sorted; nothing is moved. For dry
+        runs."""
         queries = self.sets[source]
         hits = queries.stab(points)
-        found: list[list[str]] = [[] for _ in range(len(points))]
-        for row, slot in zip(hits.rows.tolist(), hits.slots.tolist(), strict=True):
-            found[row].append(queries.names[slot])
-        return [sorted(names) for names in found]
+        ends = np.searchsorted(hits.rows, np.arange(len(points) + 1)).tolist()
+        slots = hits.slots.tolist()
+        return [queries.ids_of(tenant, slots[begin:end]) for begin, end in pairwise(ends)]
 
 
 def member_rows(table: StreamTable, queries: QuerySet, query: Query) -> Rows:

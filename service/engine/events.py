@@ -8,30 +8,23 @@ with its predecessor in the batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-from numpy.typing import NDArray
 
-from service.engine import kernels
+from service.engine import kernels, numbers
 from service.engine.crossings import ChangedPairs, Walked, changed_pairs, moves_of
 from service.engine.distinct import distinct
 from service.engine.effects import (
-    CROSS,
-    ENTER,
-    LEAVE,
     NO_RECORDS,
     Batch,
     BorderRecords,
     EventEffects,
     Refused,
-    Sides,
     Task,
 )
 from service.engine.queryset import KIND_BIT, QuerySet
 from service.engine.rules import NEVER, Times
 from service.engine.streams import StreamTable
-from service.index.protocol import Hits, Rows, Slots
+from service.index.protocol import Hits, Rows
 from service.model import Kind, Late, Missing, Reason
 
 _MATCH = KIND_BIT[Kind.MATCH]
@@ -157,16 +150,20 @@ def number_borders(
     """What is told of the pairs that changed, as numbered records in order of the rows; ``ts`` is by row."""
     rows = walked.rows
     told = np.flatnonzero((queries.kinds[changed.slots] & _BIT_OF_SIDE[changed.sides]) != 0)
-    if len(told):
-        told = told[np.lexsort((changed.slots[told], changed.sides[told], changed.pairs[told]))]
-    elif not (walked.verdict == kernels.REMOVES).any() and not table.lost:
+    if not len(told) and not (walked.verdict == kernels.REMOVES).any() and not table.lost:
         return NO_RECORDS  # most single events: nothing is crossed
+    if queries.tenants.are_several:
+        changed = ChangedPairs(changed.pairs[told], changed.slots[told], changed.sides[told])
+        return numbers.number_borders(table, queries, walked, changed, ts, max_ids)
+    told = told[np.lexsort((changed.slots[told], changed.sides[told], changed.pairs[told]))]
     pairs, slots, sides = changed.pairs[told], changed.slots[told], changed.sides[told]
     ids_of_row = np.bincount(pairs, minlength=len(rows))
     resets = (walked.first & table.lost).astype(np.int64)
     records_of_row = -(-ids_of_row // max_ids) + resets
     if ids_of_row.size and ids_of_row.max() > max_ids:
-        slots = _by_id(queries, pairs, slots, sides, np.flatnonzero(ids_of_row > max_ids).tolist())
+        ends = np.cumsum(ids_of_row)
+        for row in np.flatnonzero(ids_of_row > max_ids).tolist():
+            numbers.by_id(queries, slots, sides, slice(int(ends[row] - ids_of_row[row]), int(ends[row])))
     causes = np.repeat(np.arange(len(rows), dtype=np.int32), records_of_row)
     seq = np.empty(len(causes), dtype=np.int64)
     kernels.number(rows, records_of_row, walked.verdict, table.seq, seq)
@@ -175,33 +172,7 @@ def number_borders(
         streams=rows[causes],
         seq=seq,
         ts=ts[causes],
-        starts=_starts(ids_of_row, records_of_row, resets, max_ids),
+        starts=numbers.starts_of(ids_of_row, records_of_row, resets, max_ids),
         slots=slots,
         sides=sides,
     )
-
-
-def _by_id(queries: QuerySet, pairs: Rows, slots: Slots, sides: Sides, large: Sequence[int]) -> Slots:
-    """Orders the ids of rows that fill several records, so that where they are split depends on ids alone."""
-    slots = slots.copy()
-    for row in large:
-        for side in (LEAVE, ENTER, CROSS):
-            place = np.flatnonzero((pairs == row) & (sides == side))
-            names = queries.ids(slots[place])
-            slots[place] = slots[place][np.argsort(np.array(names))] if len(names) else slots[place]
-    return slots
-
-
-def _starts(
-    ids_of_row: NDArray[np.int64],
-    records_of_row: NDArray[np.int64],
-    resets: NDArray[np.int64],
-    max_ids: int,
-) -> NDArray[np.int64]:
-    """Where each record begins among the pairs, and the end. A reset comes first and holds none."""
-    first_pair = np.cumsum(ids_of_row) - ids_of_row
-    first_record = np.cumsum(records_of_row) - records_of_row
-    which = np.arange(int(records_of_row.sum()), dtype=np.int64) - np.repeat(first_record, records_of_row)
-    full = np.maximum(which - np.repeat(resets, records_of_row), 0)
-    starts = np.repeat(first_pair, records_of_row) + full * max_ids
-    return np.append(starts, ids_of_row.sum()).astype(np.int64)

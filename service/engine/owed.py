@@ -132,6 +132,11 @@ class Owed:
         """The offset of the oldest command of which something is owed. There is a debt."""
         return self._debts[0].begin[0]
 
+    @property
+    def queries(self) -> set[str]:
+        """The queries of whose changes something is owed. O(changes)."""
+        return {change.query for debt in self._debts for change in debt.entries.changes}
+
     def add(self, entries: Entries) -> None:
         """Takes on what a group of changes has to tell. Its commands are newer than all before."""
         if len(entries.rows):

@@ -8,9 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from service.engine.effects import ENTER, LEAVE, Paid, Task
+from service.engine.numbers import next_numbers, tenants_of_changes
 from service.engine.owed import Entries
 from service.engine.queryset import QuerySet
-from service.engine.streams import StreamTable, next_numbers
+from service.engine.streams import StreamTable
 from service.index.protocol import Rows
 
 
@@ -24,14 +25,16 @@ def pay(task: Task, table: StreamTable, queries: QuerySet, entries: Entries) -> 
     """Entries that were owed, numbered."""
     changes, places, streams, enters = entries
     table.touch_in_place(streams)
+    tenants = tenants_of_changes(queries, changes, places)
     return Paid(
         task,
         changes,
         places,
         streams,
-        seq=next_numbers(table, streams),
+        seq=next_numbers(table, queries, streams, tenants),
         sides=np.where(enters, ENTER, LEAVE).astype(np.uint8),
         points=table.point[streams],
         attributes=queries.attributes,
         dictionaries=queries.dictionaries,
+        tenants=tenants,
     )

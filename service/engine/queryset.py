@@ -11,13 +11,16 @@ is crossed, however many hold the point. Two more indexes are empty unless queri
 lie in ``shaped``, whatever they want to be told, since only a test of both ends shows a border (``clauses``);
 their ``keep`` regions, if those have shapes, in ``shaped_keeping``, each together with ``where``: the library
 rounds when it says that one shape lies in another, and ``crossings`` counts on that to the last bit.
+
+Queries of all tenants lie together: what each is told is parted where records are made (``tenancy``).
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,19 +29,29 @@ from service.engine.boxes import boxes_of, stretches
 from service.engine.categories import Dictionary
 from service.engine.clauses import Clause, Filter, ShapedIndex, clauses_of
 from service.engine.rules import Rules
+from service.engine.tenancy import Tenancy
 from service.index.default.level import PartView
 from service.index.default.mixed import DefaultIndex
 from service.index.protocol import Borders, BoxIndex, Hits, Points, Slots
-from service.model import AttributeType, Bound, Conjunct, Interval, Kind, Query, Region, Source
+from service.model import AttributeType, Bound, Conjunct, Interval, Kind, Query, Region, Source, Texts
+from service.tenants import split
 
 KIND_BIT: Mapping[Kind, int] = {Kind.MATCH: 1, Kind.ENTER: 2, Kind.LEAVE: 4, Kind.CROSS: 8}
+
+
+@lru_cache
+def bits_of(kinds: frozenset[Kind]) -> int:
+    """The kinds of records that a query wants as ``KIND_BIT`` has them."""
+    return sum(KIND_BIT[kind] for kind in kinds)
+
 
 IndexFactory = Callable[[Source], DefaultIndex]
 """Makes an empty index for the queries of a source."""
 
 
 class QuerySet:
-    """Queries of one source by slot; see the module. ``names[slot]`` is the id, "" for a free slot."""
+    """Queries of one source by slot; see the module. ``names[slot]`` is the id, "" for a free slot, and
+    ``public_names[slot]`` what its tenant calls it."""
 
     def __init__(
         self, source: Source, dictionaries: Mapping[str, Dictionary], make_index: IndexFactory
@@ -50,6 +63,8 @@ class QuerySet:
         self._new_indexes()
         self.rules = Rules()
         self.names: list[str] = []
+        self.public_names: list[str] = []
+        self.tenants = Tenancy(16)
         self.slot_of: dict[str, int] = {}
         self.queries: list[Query | None] = []
         self.kinds: NDArray[np.uint8] = np.zeros(16, dtype=np.uint8)
@@ -101,20 +116,24 @@ class QuerySet:
             for slot, query in zip(slots, queries, strict=True)
         ]
         for slot, query in zip(slots, queries, strict=True):
+            self._uncount(slot)
+            self.tenants.count(slot, 1, enabled=query.enabled)
             self.queries[slot] = query
-            self.kinds[slot] = sum(KIND_BIT[kind] for kind in query.on)
-            self.rules.put(slot, query)
             self.projections[slot] = query.select
-            self.selects[slot] = bool(query.select)
+        put = np.array(slots, dtype=np.int32)
+        self.kinds[put] = [bits_of(query.on) for query in queries]
+        self.selects[put] = [bool(query.select) for query in queries]
+        self.rules.put(put, queries)
         self._move(moves)
         self.fired[[slot for slot, old, new in moves if old != new]] = False
-        return np.array(slots, dtype=np.int32)
+        return put
 
     def drop(self, ids: Sequence[str]) -> Slots:
         """Takes queries out; their slots stay readable until ``recycle``."""
         slots = [self.slot_of.pop(id) for id in ids]
         self._move([(slot, _places(self.queries[slot]), _NOWHERE) for slot in slots])
         for slot in slots:
+            self._uncount(slot)
             self.queries[slot] = None
         self._given_up.extend(slots)
         return np.array(slots, dtype=np.int32)
@@ -122,11 +141,22 @@ class QuerySet:
     def recycle(self) -> None:
         """Frees the slots given up since the last call: effects that name them have been written."""
         for slot in self._given_up:
-            self.names[slot] = ""
+            self.names[slot] = self.public_names[slot] = ""
             self.rules.forget(slot)
         self._clauses.clear()
         self._free.extend(reversed(self._given_up))
         self._given_up.clear()
+
+    def codes_in_use(self, name: str) -> set[float]:
+        """The codes of all texts of a category that regions name. O(queries)."""
+        dictionary, codes = self.dictionaries[name], set[float]()
+        for query in self.queries:
+            for region in (query.region, query.keep_region) if query is not None else ():
+                for conjunct in region.conjuncts if region is not None else ():
+                    bound = conjunct.get(name)
+                    if isinstance(bound, Texts):
+                        codes.update(map(dictionary.code, bound.values))
+        return codes
 
     def respecify(self, source: Source, dictionaries: Mapping[str, Dictionary]) -> None:
         """Takes on another version of the source. New attributes are new, unconstrained dimensions."""
@@ -146,13 +176,13 @@ class QuerySet:
         self.fired[crossed[(self.kinds[crossed] & KIND_BIT[Kind.MATCH]) == 0]] = True
 
     def ids(self, slots: Slots) -> list[str]:
-        names = self.names
+        """What the tenants of some queries call them."""
+        names = self.public_names
         return [names[slot] for slot in slots.tolist()]
 
-    @property
-    def active(self) -> int:
-        """How many queries are enabled."""
-        return len(self.matching) + len(self.quiet) + len(self.shaped)
+    def ids_of(self, tenant: str, slots: Iterable[int]) -> list[str]:
+        """What a tenant calls those of some queries that are its own, sorted."""
+        return sorted(self.public_names[slot] for slot in self.tenants.own(tenant, slots))
 
     def hits(self, points: Points) -> Hits:
         """(row, slot) of the queries that match or have shapes, around ``float64[m, d]`` points, by rising
@@ -214,20 +244,29 @@ class QuerySet:
 
     def _move(self, moves: Sequence[tuple[int, _Places, _Places]]) -> None:
         """Takes slots from where they are in each index to where they shall be."""
-        plain = self.matching, self.quiet, self.keeping, self.crossing
-        indexes: tuple[BoxIndex | ShapedIndex, ...] = (*plain, self.shaped, self.shaped_keeping)
-        for place, index in enumerate(indexes):
-            moved = [(slot, old[place], new[place]) for slot, old, new in moves if old[place] != new[place]]
-            gone = [slot for slot, old, _ in moved if old is not None]
-            come = [(slot, new) for slot, _, new in moved if new is not None]
-            if gone:
-                index.remove(np.array(gone, dtype=np.int32))
-            if not come:
-                continue
+        gone: defaultdict[str, list[int]] = defaultdict(list)
+        come: defaultdict[str, list[tuple[int, Region]]] = defaultdict(list)
+        for slot, old, new in moves:
+            for name, region in old.items():
+                if new.get(name) != region:
+                    gone[name].append(slot)
+            for name, region in new.items():
+                if old.get(name) != region:
+                    come[name].append((slot, region))
+        for name, slots in gone.items():
+            index: BoxIndex | ShapedIndex = getattr(self, name)
+            index.remove(np.array(slots, dtype=np.int32))
+        for name, regions in come.items():
+            index = getattr(self, name)
             if isinstance(index, ShapedIndex):
-                index.insert((slot, self.clauses(region)) for slot, region in come)
+                index.insert((slot, self.clauses(region)) for slot, region in regions)
             else:
-                index.insert(*self.filter_in(come).boxes)
+                index.insert(*self.filter_in(regions).boxes)
+
+    def _uncount(self, slot: int) -> None:
+        query = self.queries[slot]
+        if query is not None:
+            self.tenants.count(slot, -1, enabled=query.enabled)
 
     def _reserve(self, id: str) -> int:
         slot = self.slot_of.get(id)
@@ -235,10 +274,10 @@ class QuerySet:
             return slot
         if self._free:
             slot = self._free.pop()
-            self.names[slot] = id
         else:
             slot = len(self.names)
-            self.names.append(id)
+            self.names.append("")
+            self.public_names.append("")
             self.queries.append(None)
             self.projections.append(())
             if slot >= len(self.kinds):
@@ -247,39 +286,34 @@ class QuerySet:
                 self.marks = np.zeros_like(self.kinds)
                 self.selects = np.concatenate([self.selects, np.zeros_like(self.selects)])
                 self.fired = np.concatenate([self.fired, np.zeros_like(self.fired)])
+                self.tenants.grow()
+        tenant, self.public_names[slot] = split(id)
+        self.names[slot] = id
+        self.tenants.put(slot, tenant)
         self.slot_of[id] = slot
         return slot
 
 
-class _Places(NamedTuple):
-    """The region under which a query lies in each index; None: not in it."""
+_Places = Mapping[str, Region]
+"""The region under which a query lies in an index, by the name of the index."""
 
-    matching: Region | None = None
-    quiet: Region | None = None
-    keeping: Region | None = None
-    crossing: Region | None = None
-    shaped: Region | None = None
-    shaped_keeping: Region | None = None
-
-
-_NOWHERE = _Places()
+_NOWHERE: _Places = {}
 
 
 def _places(query: Query | None) -> _Places:
     region = active_region(query)
     if query is None or region is None:
         return _NOWHERE
-    keep, shaped = query.keep_region, region.has_shapes
-    shaped_keep = keep is not None and keep.has_shapes
-    matches = Kind.MATCH in query.on
-    return _Places(
-        matching=region if matches and not shaped else None,
-        quiet=region if not matches and not shaped else None,
-        keeping=None if shaped_keep else keep,
-        crossing=region if Kind.CROSS in query.on else None,
-        shaped=region if shaped else None,
-        shaped_keeping=Region((*keep.conjuncts, *region.conjuncts)) if keep and shaped_keep else None,
-    )
+    keep = query.keep_region
+    index = "shaped" if region.has_shapes else "matching" if Kind.MATCH in query.on else "quiet"
+    places = {index: region}
+    if Kind.CROSS in query.on:
+        places["crossing"] = region
+    if keep is not None and keep.has_shapes:
+        places["shaped_keeping"] = Region((*keep.conjuncts, *region.conjuncts))
+    elif keep is not None:
+        places["keeping"] = keep
+    return places
 
 
 Pairs = TypeVar("Pairs", Hits, Borders)

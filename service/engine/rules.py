@@ -9,7 +9,7 @@ Not for: the memory itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +38,7 @@ class Rule(NamedTuple):
         return Rule(stores[places], ignores[places], once[places], dwell[places], cooldown[places])
 
 
-def rule_of(queries: list[Query | None]) -> Rule:
+def rule_of(queries: Sequence[Query | None]) -> Rule:
     """The rules of some queries; of None, those of a query that asks for nothing."""
     return Rule(
         stores=np.array([query is not None and query.stores for query in queries], dtype=np.bool_),
@@ -71,14 +71,16 @@ class Rules:
         self.remembers = np.append(self.remembers, np.zeros_like(self.remembers))
         self.keeps = np.append(self.keeps, np.zeros_like(self.keeps))
 
-    def put(self, slot: int, query: Query) -> None:
-        for column, value in zip(self._columns, rule_of([query]), strict=True):
-            column[slot] = value[0]
-        self.remembers[slot] |= query.stores or query.initial is Initial.IGNORE
-        self.keeps[slot] = query.keep_region is not None
-        self.store |= query.stores
-        waits = [wait for wait in (query.dwell, query.cooldown) if wait]
-        self.shortest_wait = min([self.shortest_wait, *waits])
+    def put(self, slots: Slots, queries: Sequence[Query]) -> None:
+        """The rules of queries under their slots, each slot once."""
+        rule = rule_of(queries)
+        for column, values in zip(self._columns, rule, strict=True):
+            column[slots] = values
+        self.remembers[slots] |= rule.stores | rule.ignores
+        self.keeps[slots] = [query.keep_region is not None for query in queries]
+        self.store |= bool(rule.stores.any())
+        for waits in (rule.dwell, rule.cooldown):
+            self.shortest_wait = min(self.shortest_wait, int(waits[waits > 0].min(initial=NEVER)))
 
     def remember(self, slots: Iterable[int]) -> None:
         """Pairs of these slots have memory: an earlier version of their queries may have left it."""

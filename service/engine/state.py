@@ -34,7 +34,9 @@ BLOCK = 256
 RING = 1024
 #: Wider blocks are written in parts; one row is never wider than any log allows.
 MOST_BYTES = 512 * 1024
-VERSION = 3
+VERSION = 4
+_OF_ONE_TENANT = 3
+"""What a block without ``others`` says that it is: the service before could read it too."""
 
 
 class Block(msgspec.Struct, array_like=True):
@@ -58,6 +60,9 @@ class Block(msgspec.Struct, array_like=True):
     memory: dict[int, dict[str, Entry]] = {}
     told: bytes = b""
     """Only while something is owed (``owed``), since version 3."""
+    others: dict[int, dict[str, int]] = {}
+    """By row, the numbers of its last records as other tenants than the default one count, since version
+    4."""
 
 
 class Heard(msgspec.Struct, array_like=True):
@@ -201,10 +206,11 @@ def _time(block: Block) -> PartitionTime:
 
 def _block(n: int, table: StreamTable, queries: QuerySet, rows: Rows) -> bytes:
     known = table.known[rows]
+    others = {row: table.others[row] for row in rows.tolist() if row in table.others} if table.others else {}
     carries = queries.source.missing is Missing.CARRY
     return _encode(
         Block(
-            v=VERSION,
+            v=VERSION if others else _OF_ONE_TENANT,
             n=n,
             ahead=table.time.ahead,
             reached=table.time.reached,
@@ -222,6 +228,7 @@ def _block(n: int, table: StreamTable, queries: QuerySet, rows: Rows) -> bytes:
                 if (entries := table.memory.of_row(row))
             },
             told=table.told[rows].tobytes() if table.owed else b"",
+            others=others,
         )
     )
 
@@ -268,6 +275,11 @@ def _place(table: StreamTable, queries: QuerySet, block: Block, rows: Rows) -> N
         known = {queries.slot_of[id]: entry for id, entry in entries.items() if id in queries.slot_of}
         table.memory.restore(row, known)
         queries.rules.remember(known)
+        table.others.pop(row, None)
+    for row, numbers in block.others.items():
+        table.others[row] = numbers
+        for tenant in numbers:
+            queries.tenants.number(tenant)
     if block.seen:
         table.seen[rows] = np.frombuffer(block.seen, dtype=np.int64)
     else:

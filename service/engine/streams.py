@@ -5,7 +5,8 @@ across restarts, because the state log saves the table page by page (``state``).
 
 Invariants: ``point[row]`` is the value that decides membership (NaN for no stream, -inf for a missing
 attribute); ``carried[row]`` is the last known value of each attribute (used by ``missing: carry`` only);
-``seq[row]`` is the number of the last border record of this life; ``seen[row]`` is the partition's time when
+``seq[row]`` is the number of the last border record of this life, as the default tenant counts, and
+``others[row]`` that of each other tenant that was told anything; ``seen[row]`` is the partition's time when
 its last event was accepted; ``memory`` has what is remembered of pairs with queries, ``aggregates`` what is
 counted of the members of those that ask; ``owed``, with the column ``told``, what the streams have not been
 told yet. ``trace`` is for people only: nothing that is written depends on it.
@@ -29,6 +30,7 @@ from service.engine.owed import Owed
 from service.engine.trace import Trace
 from service.index.protocol import Hits, Points, Rows
 from service.model import MISSING
+from service.tenants import DEFAULT_TENANT
 
 
 def occurrences(keys: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
@@ -103,6 +105,7 @@ class StreamTable:
         self.known: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self.last_ts: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.seq: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.others: dict[int, dict[str, int]] = {}
         self.seen: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.told: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         #: no stream was seen before this, ms; it may lag behind
@@ -152,6 +155,7 @@ class StreamTable:
         for row in rows:
             del self.row_of[self.names[row]]
             self.memory.forget(row)
+            self.others.pop(row, None)
             self.known[row] = False
             self.point[row] = np.nan
             self._given_up.append(row)
@@ -169,6 +173,12 @@ class StreamTable:
         O(streams)."""
         self.oldest_seen = int(self.seen[self.known].min(initial=np.iinfo(np.int64).max))
         return self.oldest_seen
+
+    def number(self, row: int, tenant: str) -> int:
+        """The number of the last border record of a stream as a tenant counts; 0 if it was told nothing."""
+        if tenant == DEFAULT_TENANT:
+            return int(self.seq[row])
+        return self.others.get(row, {}).get(tenant, 0)
 
     def touch(self, rows: Rows) -> None:
         """Marks rows whose state has changed: it must be saved with the next commit."""
@@ -201,6 +211,13 @@ class StreamTable:
     def living(self) -> Rows:
         """Rows of all living streams, ascending."""
         return np.flatnonzero(self.known).astype(np.int32)
+
+    def values_of(self, column: int) -> NDArray[np.float64]:
+        """All values of an attribute that are held, as last, carried or traced ones, each once. O(streams log
+        streams)."""
+        living = self.living()
+        held = self.point[living, column], self.carried[living, column], self.trace.values_of(column)
+        return np.unique(np.concatenate(held))
 
     def reshape(self, kept: Sequence[int]) -> None:
         """Rearranges the attributes: new column i is old column ``kept[i]``, or missing where that is -1."""
@@ -246,10 +263,3 @@ class StreamTable:
         self.point = np.concatenate([self.point, np.full((more, dims), np.nan)])
         self.carried = np.concatenate([self.carried, np.full((more, dims), MISSING)])
         self.scratch = np.concatenate([self.scratch, np.full(more, UNTOUCHED, dtype=np.int32)])
-
-
-def next_numbers(table: StreamTable, streams: Rows) -> NDArray[np.int64]:
-    """Numbers for one more record of each stream, in the order given, ``int64[n]``."""
-    seq: NDArray[np.int64] = table.seq[streams] + occurrences(streams) + 1
-    np.maximum.at(table.seq, streams, seq)
-    return seq

@@ -95,6 +95,10 @@ class Trace:
         )
         return sum(column.nbytes for column in columns)
 
+    def values_of(self, column: int) -> NDArray[np.float64]:
+        """The values of an attribute in the ring."""
+        return self._points[: min(self.count, self.capacity), column]
+
     @property
     def overwritten(self) -> bool:
         """Whether events since the partition was taken up are no longer here."""

@@ -13,6 +13,8 @@ from service.language import parse_duration
 from service.model import Refusal
 from service.rules.collections import PutCollection
 from service.rules.document import Node
+from service.rules.parties import parted
+from service.tenants import DEFAULT_TENANT
 
 #: A time beyond this is refused (not every client's JSON can hold it) and does not move the clock.
 LARGEST_TS = 2**53
@@ -34,12 +36,13 @@ class RemoveStream(NamedTuple):
 
 class Body(NamedTuple):
     """A command of the API: ``op`` is put, post, patch, delete or put_source; ``id`` is that of the query or
-    the name of the source (None for post); ``body`` is what is sent."""
+    the name of the source (None for post); ``body`` is what is sent, for a query by ``tenant``."""
 
     op: str
     id: str | None
     body: bytes
     node: Node
+    tenant: str = DEFAULT_TENANT
 
 
 class MoveTime(NamedTuple):
@@ -77,19 +80,29 @@ def read_source(node: Node, default_name: str) -> tuple[Body, Paths]:
 
 def read_query(op: str, node: Node, source: str) -> Body:
     """A query that is put or posted; ``source`` is the one of a body that names none."""
-    fields = dict(node.mapping())
+    fields, tenant = parted(node)
     fields.setdefault("source", Node(source, node.line, f"{node.field}.source"))
     if op == "put" and "id" not in fields:
         raise node.error("has no `id`")
-    return Body(op, fields["id"].text() if op == "put" else None, _json(node, fields), node)
+    return Body(op, fields["id"].text() if op == "put" else None, _json(node, fields), node, tenant)
 
 
 def read_patch(node: Node) -> Body:
     """The fields to change, with the id of the query among them."""
-    fields = dict(node.mapping())
+    fields, tenant = parted(node)
     if "id" not in fields:
         raise node.error("has no `id`")
-    return Body("patch", fields.pop("id").text(), _json(node, fields), node)
+    return Body("patch", fields.pop("id").text(), _json(node, fields), node, tenant)
+
+
+def read_deletion(node: Node) -> Body:
+    """The id of a query, or a mapping with that and the tenant. Raises RuleFileError."""
+    if not isinstance(node.value, dict):
+        return Body("delete", node.text(), b"", node)
+    fields = node.fields(("id", "tenant"))
+    if "id" not in fields:
+        raise node.error("has no `id`")
+    return Body("delete", fields["id"].text(), b"", node, parted(node)[1])
 
 
 def read_time(node: Node) -> MoveTime:
@@ -174,7 +187,7 @@ def title(name: str, act: Act | None) -> str:
             return f"{name} {key.decode()}" + (f" at {ts}" if ts is not None else "")
         case RemoveStream(_, stream_id):
             return f"{name} {stream_id}"
-        case Body(_, id, _, node):
+        case Body(_, id, _, node, _):
             return f"{name} {id if id is not None else node.reach('id').plain()}"
         case PutCollection():
             return f"{name} {act.name}"

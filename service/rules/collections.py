@@ -14,9 +14,11 @@ from service.engine.collections import planned
 from service.members import CSV, GEOJSON, Reading, members
 from service.model import Reason, Refusal
 from service.rules.document import Node
+from service.rules.parties import FIELD, parted
 from service.rules.stage import Stage
+from service.tenants import key_of
 
-FIELDS = ("name", "source", "features", "rows", "lon", "lat")
+FIELDS = ("name", "source", "features", "rows", "lon", "lat", FIELD)
 
 
 class PutCollection(NamedTuple):
@@ -28,11 +30,13 @@ class PutCollection(NamedTuple):
     body: bytes
     lon: str
     lat: str
+    tenant: str
 
 
 def read_collection(node: Node, source: str) -> PutCollection:
     """A collection over ``source``. Raises RuleFileError."""
-    fields = node.fields(FIELDS)
+    node.fields(FIELDS)
+    fields, tenant = parted(node)
     if "name" not in fields:
         raise node.error("has no `name`")
     if ("features" in fields) == ("rows" in fields):
@@ -44,7 +48,7 @@ def read_collection(node: Node, source: str) -> PutCollection:
         body = f'{{"type": "FeatureCollection", "features": {fields["features"].json_text()}}}'
     else:
         kind, body = CSV, _table(fields["rows"])
-    return PutCollection(fields["name"].text(), source, kind, body.encode(), lon, lat)
+    return PutCollection(fields["name"].text(), source, kind, body.encode(), lon, lat, tenant)
 
 
 def _table(node: Node) -> str:
@@ -70,14 +74,13 @@ def _cell(column: str, node: Node) -> str:
 def put_collection(act: PutCollection, stage: Stage) -> None:
     """Raises the Refusal of the first member that is refused, or of the whole."""
     catalog = stage.engine.catalog
-    snapshot = catalog.snapshot(act.name)
+    key = key_of(act.tenant, act.name)
+    snapshot = catalog.snapshot(key)
     source = snapshot.sources.get(act.source)
     if source is None:
         raise Refusal(Reason.UNKNOWN_SOURCE, "source", f"there is no source {act.source!r}")
     found = members(act.kind, act.body, Reading(source, act.lon, act.lat))
-    made = planned(
-        act.name, act.source, act.kind, found, snapshot, now_ms=stage.now_ms, limits=catalog.limits
-    )
+    made = planned(key, act.source, act.kind, found, snapshot, now_ms=stage.now_ms, limits=catalog.limits)
     if isinstance(made, list):
         raise made[0].refusal
     if made.commands:

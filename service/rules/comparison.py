@@ -1,9 +1,9 @@
 """Expected against written records, as a diff that a person can read.
 
-An expected record takes the first written one that agrees in whom it is about (``source``, ``stream_id``, as
-far as it names them); then field is compared with field. So the order between streams does not count, and
-that of one stream's borders does. Records of the other topics have no order of their own: there one that
-agrees wholly is taken before another.
+An expected record takes the first written one that agrees in whom it is about (``tenant``, ``source``,
+``stream_id``, as far as it names them); then field is compared with field. So the order between streams does
+not count, and that of one stream's borders does. Records of the other topics have no order of their own:
+there one that agrees wholly is taken before another.
 
 Not for: what the fields mean; a set of ids is the only field that is looked into.
 """
@@ -20,7 +20,7 @@ from service.rules.expectations import ID_LISTS, Expected, ExpectedRecord
 
 Record = Mapping[str, Any]
 
-_IDENTITY = ("source", "stream_id")
+_IDENTITY = ("tenant", "source", "stream_id")
 #: Fields that are always shown, where the record has something in them.
 _TELLING = {
     "matches": ("stream_id", "queries", "late"),
@@ -57,8 +57,8 @@ def compare(expected: Expected, written: Mapping[str, Sequence[Record]]) -> list
 
 def _compare_topic(topic: str, wanted: Sequence[ExpectedRecord], written: Sequence[Record]) -> list[Line]:
     pairs = _pairs(wanted, written, in_order=topic == BORDERS)
-    sources = {record.get("source") for record in written}
-    told = [_told(topic, pair, also=("source",) if len(sources) > 1 else ()) for pair in pairs]
+    also = [name for name in ("tenant", "source") if len({record.get(name) for record in written}) > 1]
+    told = [_told(topic, pair, also=also) for pair in pairs]
     if all(line.sign == " " for lines in told for line in lines):
         return []
     return [Line("@", topic), *(line for lines in told for line in lines)]

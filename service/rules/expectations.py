@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from service.log.topics import BORDERS, DEAD_LETTER, MATCHES, OUTPUTS
 from service.rules.document import Node, suggestion
+from service.tenants import DEFAULT_TENANT
 
 ANY, NOTHING = "any", "nothing"
 
@@ -60,11 +61,18 @@ class Newest(NamedTuple):
     stream_id: str | None
 
 
+class Ambiguous(NamedTuple):
+    """What a scenario has several of by then: a compact record that does not name its own is of the source of
+    the newest event, and of the default tenant."""
+
+    sources: bool
+    tenants: bool
+
+
 def read_expected(
-    node: Node, compared: Collection[str], newest: Newest | None, *, name_source: bool
+    node: Node, compared: Collection[str], newest: Newest | None, several: Ambiguous
 ) -> Expected:
-    """An ``expect``. ``compared``: topics that are compared at all; ``name_source``: whether the source of
-    the newest event is part of what is expected. Raises RuleFileError."""
+    """An ``expect``. ``compared``: topics that are compared at all. Raises RuleFileError."""
     topics = frozenset(compared)
     if node.value == ANY:
         return Expected(node.line, frozenset(), ())
@@ -77,7 +85,7 @@ def read_expected(
         found = [record for name, records in node.value.items() for record in _of_topic(name, records)]
         return Expected(node.line, topics - skipped, tuple(found))
     items = [node] if isinstance(node.value, dict) else node.items()
-    found = [record for item in items for record in _compact(item, topics, newest, name_source)]
+    found = [record for item in items for record in _compact(item, topics, newest, several)]
     return Expected(node.line, topics, tuple(found))
 
 
@@ -95,7 +103,7 @@ def _of_topic(topic: str, node: Node) -> Iterator[ExpectedRecord]:
 
 
 def _compact(
-    item: Node, topics: Collection[str], newest: Newest | None, name_source: bool
+    item: Node, topics: Collection[str], newest: Newest | None, several: Ambiguous
 ) -> Iterator[ExpectedRecord]:
     fields = _compact_fields(item)
     begun: dict[str, Node] = {}
@@ -117,7 +125,8 @@ def _compact(
             continue  # only lists without ids: no record at all
         if topic == BORDERS:
             record = {**{name: [] for name in _BORDER_IDS}, **record}
-        yield ExpectedRecord(topic, {**_subject(item, record, newest, name_source), **record})
+        owner = {"tenant": DEFAULT_TENANT} if several.tenants and topic != DEAD_LETTER else {}
+        yield ExpectedRecord(topic, {**owner, **_subject(item, record, newest, several), **record})
 
 
 def _belongs(name: str, topic: str) -> bool:
@@ -126,14 +135,14 @@ def _belongs(name: str, topic: str) -> bool:
 
 
 def _subject(
-    item: Node, record: Mapping[str, Any], newest: Newest | None, name_source: bool
+    item: Node, record: Mapping[str, Any], newest: Newest | None, several: Ambiguous
 ) -> dict[str, Any]:
     """Whom a compact record is about, as far as it does not say so itself."""
     if "stream_id" in record:
         return {}
     if newest is None:
         raise item.error("no event has come before this: name the `stream_id`")
-    source = {"source": newest.source} if name_source and "source" not in record else {}
+    source = {"source": newest.source} if several.sources and "source" not in record else {}
     return {**source, "stream_id": newest.stream_id}
 
 

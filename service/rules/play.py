@@ -26,6 +26,7 @@ from service.rules.document import RuleFileError
 from service.rules.expectations import Expected
 from service.rules.scenarios import Refused, Scenario, Step, read_scenarios
 from service.rules.stage import Stage
+from service.tenants import key_of
 
 #: So much is read within seconds; more is no test that a person can follow.
 MAX_FILE_BYTES = 1 << 20
@@ -130,16 +131,17 @@ def _begin(stage: Stage, body: Body) -> None:
 
 def _command(body: Body) -> Command:
     """The command as the API makes it. Raises Refusal."""
+    key = key_of(body.tenant, body.id or "")
     if body.op == "delete":
-        return DeleteQuery(body.id or "")
+        return DeleteQuery(key)
     parsed = load_json(body.body)
     match body.op:
         case "put_source":
             return PutSource(body.id or "", parsed)
         case "patch":
-            return PatchQuery(body.id or "", parsed)
+            return PatchQuery(key, parsed)
         case _:
-            return PutQuery(body.id, parsed, create_only=body.op == "post")
+            return PutQuery(body.id, parsed, create_only=body.op == "post", tenant=body.tenant)
 
 
 class _Play:

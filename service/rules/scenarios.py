@@ -24,6 +24,7 @@ from service.rules.acts import (
     RemoveStream,
     Restart,
     Send,
+    read_deletion,
     read_duration,
     read_message,
     read_patch,
@@ -34,12 +35,20 @@ from service.rules.acts import (
 )
 from service.rules.collections import read_collection
 from service.rules.document import Node, read_document
-from service.rules.expectations import Expected, Newest, read_expected
+from service.rules.expectations import Ambiguous, Expected, Newest, read_expected
 from service.settings import Settings
+from service.tenants import DEFAULT_TENANT
 
 #: Settings that change what is written: a scenario may set them, and the environment has no say.
 SETTINGS = (
-    *("max_ids_per_record", "max_streams", "max_queries", "max_disjuncts", "max_message_bytes"),
+    *(
+        "max_ids_per_record",
+        "max_streams",
+        "max_queries",
+        "max_queries_tenant",
+        "max_disjuncts",
+        "max_message_bytes",
+    ),
     *("max_batch_events", "portion_records", "index"),
 )
 #: The source of a file that names none.
@@ -104,7 +113,8 @@ def read_scenarios(text: str) -> list[Scenario]:
 
 
 class _Reader:
-    """Reads one scenario; ``_newest`` is the stream of the newest event on the way through the steps."""
+    """Reads one scenario; ``_newest`` is the stream of the newest event on the way through the steps,
+    ``_tenants`` those who have asked for anything by then."""
 
     def __init__(self, node: Node, shared: Mapping[str, Node]) -> None:
         self._node = node
@@ -114,6 +124,7 @@ class _Reader:
         self._fields = {**shared, **own}
         self._paths: dict[str, Paths] = {}
         self._newest: Newest | None = None
+        self._tenants = {DEFAULT_TENANT}
 
     def scenario(self) -> Scenario:
         for field in ("name", "steps"):
@@ -168,7 +179,9 @@ class _Reader:
 
     def _query(self, op: str, node: Node) -> Body:
         named = "source" in node.mapping()
-        return read_query(op, node, "" if named else self._only_source(node))
+        query = read_query(op, node, "" if named else self._only_source(node))
+        self._tenants.add(query.tenant)
+        return query
 
     def _only_source(self, node: Node) -> str:
         if len(self._paths) != 1:
@@ -193,8 +206,8 @@ class _Reader:
         refused = _refused(name, fields["refused"]) if "refused" in fields else None
         expected = None
         if "expect" in fields:
-            several = len(self._paths) > 1
-            expected = read_expected(fields["expect"], compared, self._newest, name_source=several)
+            several = Ambiguous(sources=len(self._paths) > 1, tenants=len(self._tenants) > 1)
+            expected = read_expected(fields["expect"], compared, self._newest, several)
         return Step(node.line, title(name, act), act, refused, expected)
 
     def _act(self, name: str, fields: Mapping[str, Node]) -> Act:
@@ -213,11 +226,13 @@ class _Reader:
             case "collection":
                 named = node.mapping().get("source")
                 source = self._only_source(node) if named is None else named.choice(tuple(self._paths))
-                return read_collection(node, source)
+                collection = read_collection(node, source)
+                self._tenants.add(collection.tenant)
+                return collection
             case "patch":
                 return read_patch(node)
             case "delete":
-                return Body("delete", node.text(), b"", node)
+                return read_deletion(node)
             case "at":
                 return read_time(node)
             case "advance":

@@ -185,13 +185,6 @@ def test_the_history_has_the_keys_name_whatever_a_client_says_of_itself(guarded:
     assert [entry["by"] for entry in entries] == ["the-write", "the-write"]
 
 
-def test_a_tenant_that_is_not_served_is_refused(guarded: Guarded) -> None:
-    other = guarded.service.with_key(add_key(guarded.file, "other", Role.ADMIN, tenant="other"))
-    answer = other.get("/v1/queries")
-    assert (answer.status_code, answer.json()["reason"]) == (403, "forbidden")
-    assert "other" in answer.json()["detail"]
-
-
 def test_a_large_body_without_a_key_gets_its_401(guarded: Guarded) -> None:
     body = b"x" * (8 << 20)
     for path in ("/v1/queries:bulk", "/v1/events?source=s"):

@@ -84,7 +84,7 @@ def test_events_are_processed_or_refused_at_every_scrape() -> None:
                 late=1,
                 carried=2,
                 nulls=3,
-                matches=9,
+                matches={"default": 9},
                 match_seconds=0.1,
             )
 
@@ -129,7 +129,7 @@ def test_a_structure_that_is_no_longer_used_has_no_boxes() -> None:
 
 def test_enters_and_leaves_are_told_apart() -> None:
     metrics = Metrics()
-    metrics.borders("s", np.array([True, False, True, True]))
+    metrics.borders("s", "default", np.array([True, False, True, True]))
     found = samples(metrics.text().decode())
     assert (found["rangewatch_enters_total"], found["rangewatch_leaves_total"]) == (3, 1)
 
@@ -157,7 +157,7 @@ def test_what_happens_is_counted(client: httpx.Client, source: OwnSource) -> Non
     }
     assert {name: found[name] for name in expected} == expected
     assert f'rangewatch_events_refused_total{{reason="no_stream_id",source="{source.name}"}} 1.0' in text
-    assert f'rangewatch_queries{{source="{source.name}",state="disabled"}} 1.0' in text
+    assert f'rangewatch_queries{{source="{source.name}",state="disabled",tenant="default"}} 1.0' in text
     assert "rangewatch_ready 1.0" in text
     assert 'rangewatch_build_info{version="' in text
 

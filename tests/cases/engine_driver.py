@@ -174,7 +174,7 @@ class EngineDriver:
             newest = {body.get("id", offset): offset for offset, body in entries}
             entries = [(offset, body) for offset, body in entries if newest[body.get("id", offset)] == offset]
         self.engine = self._begin()
-        self.engine.command(entries, self._now)
+        self.engine.replay(entries)
         for task, records in self._state.items():
             self.engine.assign(task, records.items())
 

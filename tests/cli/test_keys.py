@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -146,6 +147,36 @@ def test_every_command_takes_its_key_from_the_environment(run: Run, guarded: Gua
             assert done.returncode == 0, done.stderr
             assert guarded.admin not in done.stdout + done.stderr
     assert "by ana" in run("history", "q", "--url", url, RANGEWATCH_API_KEY=guarded.admin).stdout
+
+
+def test_a_key_of_a_tenant_is_for_its_own(run: Run, guarded: Guarded, tmp_path: Path) -> None:
+    url, keys = guarded.served.url, guarded.folder / "keys.toml"
+    queries, events = tmp_path / "queries.ndjson", tmp_path / "events.ndjson"
+    queries.write_text('{"id": "same", "source": "s", "where": "x > 10"}\n')
+    events.write_text('{"stream_id": "of-two", "x": 11}\n')
+    made = run("keys", "new", "tim", "--role", "write", "--tenant", "acme", "--keys-file", keys)
+    both = {"acme": made.stdout.strip(), "default": guarded.admin}
+    for key in both.values():
+        assert run("queries", "import", queries, "--url", url, RANGEWATCH_API_KEY=key).returncode == 0
+    assert (
+        run("replay", events, "--source", "s", "--url", url, RANGEWATCH_API_KEY=both["acme"]).returncode == 0
+    )
+    for tenant, key in both.items():
+        given = {"RANGEWATCH_URL": url, "RANGEWATCH_API_KEY": key}
+
+        def told(given: dict[str, str] = given) -> list[dict[str, Any]]:
+            lines = run("tail", "borders", "--once", "--after", "0", "--json", **given).stdout.splitlines()
+            records = [json.loads(line)["value"] for line in lines]
+            return [record for record in records if "same" in record["enter"]]
+
+        (record,) = eventually(told, f"{tenant} is told")
+        assert (record["tenant"], record["stream_id"]) == (tenant, "of-two")
+        assert f"by {'tim' if tenant == 'acme' else 'ana'}" in run("history", "same", **given).stdout
+    exported = run(
+        "queries", "export", tmp_path / "out.ndjson", "--url", url, RANGEWATCH_API_KEY=both["acme"]
+    )
+    assert exported.returncode == 0
+    assert [json.loads(line)["id"] for line in (tmp_path / "out.ndjson").read_text().splitlines()] == ["same"]
 
 
 def test_a_key_that_does_not_reach_says_what_is_lacking(run: Run, guarded: Guarded) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from service.engine import (
     changes,
+    collections,
     crossings,
     delta,
     due,
@@ -17,11 +18,13 @@ from service.engine import (
     events,
     kernels,
     memory,
+    numbers,
     payments,
     state,
     streams,
 )
 from service.engine.aggregates import PartitionAggregates
+from service.engine.collections import Collections
 from tests.engine.planting import Fault
 
 TIME = (
@@ -77,7 +80,7 @@ TIME = (
     ),
     Fault(
         "a batch is not cut where a stream begins anew", due, "apply_in_time",
-        "if queries.rules.store else []", "if queries.rules.store and False else []",
+        "cuts = queries.rules.store or queries.tenants.are_several", "cuts = queries.tenants.are_several",
         "cuts", 5,
     ),
     Fault(
@@ -423,4 +426,95 @@ AGGREGATES = (
         "aggregates", 0,
     ),
 )  # fmt: skip
-FAULTS = TIME + PAIRS + RECORDS + AGGREGATES
+
+TENANTS = (
+    Fault(
+        "a batch is not cut where a stream of several tenants begins anew", due, "apply_in_time",
+        "cuts = queries.rules.store or queries.tenants.are_several", "cuts = queries.rules.store",
+        "cuts", 162,
+    ),
+    Fault(
+        "numbers of another tenant outlive a stream", streams.StreamTable, "give_up",
+        "self.others.pop(row, None)", "pass",
+        "cuts", 4,
+    ),
+    Fault(
+        "numbers of another tenant are not in the state", state, "_block",
+        "{row: table.others[row] for row in rows.tolist() if row in table.others}", "{}",
+        "line", 0,
+    ),
+    Fault(
+        "a stream that is gone has numbers in the state once more", state, "_place",
+        "table.others.pop(row, None)", "pass",
+        "plane", 11,
+    ),
+    Fault(
+        "two tenants share a record", numbers, "number_borders",
+        "ranks = queries.tenants.ranks_of(changed.slots)",
+        "ranks = 0 * queries.tenants.ranks_of(changed.slots)",
+        "line", 0,
+    ),
+    Fault(
+        "where a record ends depends on other tenants", numbers, "number_borders",
+        "records = -(-counts // max_ids) + begins",
+        "records = -(-np.array([counts[rows == row].sum() for row in rows], np.int64) // max_ids) + begins",
+        "plane", 9,
+    ),
+    Fault(
+        "several records of a tenant at once have one number", numbers, "next_numbers",
+        "numbers[tenant] = seq[place] = numbers.get(tenant, 0) + 1",
+        "seq[place] = numbers.get(tenant, 0) + 1; numbers[tenant] = len(set(seq[~own]))",
+        "line", 0,
+    ),
+    Fault(
+        "waits of two tenants end in the order of their names", due, "_end_waits",
+        "ends[i].row, ranks[i],", "ends[i].row, 0,",
+        "line", 121,
+    ),
+    Fault(
+        "what a tenant is owed is numbered with the default one", payments, "pay",
+        "tenants = tenants_of_changes(queries, changes, places)", "tenants = None",
+        "line", 0,
+    ),
+)  # fmt: skip
+
+COLLECTIONS = (
+    Fault(
+        "a member that the file has no more stays",
+        collections,
+        "planned",
+        "commands[:0] = _deletions(name, snapshot, seen)",
+        "pass",
+        "collections",
+        0,
+    ),
+    Fault(
+        "a query that has left its collection is replaced with it",
+        collections,
+        "_query",
+        "if id in snapshot.others and id not in snapshot.members:",
+        "if False:",
+        "collections",
+        0,
+    ),
+    Fault(
+        "a query that has lost the tag of its collection is still in it",
+        Collections,
+        "follow",
+        "if name is None:",
+        "if False:",
+        "collections",
+        0,
+    ),
+    Fault(
+        "what is equal in another field counts as unchanged",
+        collections,
+        "_put",
+        "query_body(before) == body:",
+        'query_body(before)["where"] == body["where"]:',
+        "collections",
+        0,
+    ),
+)
+
+FAULTS = TIME + PAIRS + RECORDS + AGGREGATES + TENANTS + COLLECTIONS

@@ -11,8 +11,9 @@ is measured (``faults``); whoever changes the weights measures again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tests.cases.driver import Mode
@@ -67,13 +68,24 @@ _CUTTING = (
 
 class History(NamedTuple):
     """``names``: attributes of the source; ``max_ids``: the most ids in a record; ``mode`` and ``portion``:
-    see ``World``."""
+    see ``World``; ``keys``: by an id of the operations, what the service knows the query by, if that is
+    another tenant's."""
 
     names: tuple[str, ...]
     max_ids: int
     mode: Mode
     operations: list[Operation]
     portion: int | None = None
+    keys: Mapping[str, str] = MappingProxyType({})
+
+
+_SHARED: tuple[Mapping[str, str], ...] = (
+    {"q": "acme/p", "r": "acme/q"},
+    {"p": "zed/p", "q": "p", "r": "acme/p"},
+)
+"""Several tenants with the same ids."""
+_KEYS = ({}, {}, {"p": "acme/p", "q": "acme/q", "r": "acme/r"}, *_SHARED)
+"""The default tenant alone, another alone, or several."""
 
 
 def history(rng: Random, names: tuple[str, ...], modes: Sequence[Mode]) -> History:
@@ -82,7 +94,10 @@ def history(rng: Random, names: tuple[str, ...], modes: Sequence[Mode]) -> Histo
     author = _Author(rng, names, uncut=mode == "batch" and rng.random() < 0.6)
     begin = [("source", author.policies()), ("put", author.query()), ("put", author.query())]
     operations = begin + [author.operation() for _ in range(rng.choice((10, 20, 30, 40)))]
-    return History(names, rng.choice((1000, 1000, 1, 2)), mode, operations)
+    max_ids = rng.choice((1000, 1000, 1, 2))
+    # By a generator of its own, so that the faults that a history is known to find are still the same.
+    keys = Random(repr(operations)).choice(_KEYS)
+    return History(names, max_ids, mode, operations, keys=keys)
 
 
 def portioned(rng: Random, names: tuple[str, ...], modes: Sequence[Mode]) -> History:
@@ -96,6 +111,34 @@ def portioned(rng: Random, names: tuple[str, ...], modes: Sequence[Mode]) -> His
         operations += [(operation, argument), *[("tell", None)] * (rng.random() < 0.15)]
     # Records of matches are split by selection and by size; the oracle knows sizes only.
     return drawn._replace(operations=operations, max_ids=1000, portion=rng.choice((1, 1, 2, 3)))
+
+
+def shared(rng: Random, names: tuple[str, ...], modes: Sequence[Mode]) -> History:
+    """A history of several tenants."""
+    drawn = history(rng, names, modes)
+    return drawn._replace(keys=rng.choice(_SHARED))
+
+
+COLLECTION = "c"
+
+
+def collected(rng: Random, names: tuple[str, ...], modes: Sequence[Mode]) -> History:
+    """A history of which two queries can be members of a collection, in one of two tenants; now and then the
+    collection is put as a whole or deleted."""
+    drawn = history(rng, names, modes)
+    name = rng.choice((COLLECTION, f"acme/{COLLECTION}"))
+    bodies = [argument for operation, argument in drawn.operations if operation == "put"]
+    operations: list[Operation] = []
+    for one in drawn.operations:
+        operations.append(one)
+        if rng.random() < 0.2:
+            chosen = {
+                body["id"]: body for body in rng.sample(bodies, min(len(bodies), rng.choice((0, 1, 3, 3))))
+            }
+            operations.append(("collection", [chosen[id] for id in IDS[:2] if id in chosen]))
+        elif rng.random() < 0.03:
+            operations.append(("collection", None))
+    return drawn._replace(operations=operations, keys={id: f"{name}:{id}" for id in IDS[:2]})
 
 
 class _Author:

@@ -18,6 +18,9 @@ from tests.engine.kept import KEPT
 from tests.engine.search import GAMES, drawn
 from tests.engine.world import play
 
+#: Games with operations or faults that others have not.
+_OF_THEIR_OWN = ("aggregates", "collections")
+
 
 class Fault(NamedTuple):
     """``what`` goes wrong when ``old`` becomes ``new`` in the text of a function or method ``owner.name``.
@@ -68,7 +71,7 @@ def finds(game: str, number: int) -> bool:
 
 def finders(fault: Fault) -> Iterator[tuple[str, int]]:
     """Of all histories that the suite plays those that find a planted fault, its own first."""
-    games = ["aggregates"] if fault.game == "aggregates" else ["line", "plane", "cuts"]
+    games = [fault.game] if fault.game in _OF_THEIR_OWN else ["line", "plane", "cuts"]
     numbered = [(game, number) for game in games for number in range(GAMES[game].histories)]
     kept = [("kept", number) for number in range(len(KEPT))]
     rest = kept + sorted(numbered, key=lambda one: one[1])

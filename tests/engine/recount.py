@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from random import Random
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from service import wire
@@ -24,6 +25,7 @@ from service.engine.tally import Content
 from service.index.default.mixed import DefaultIndex
 from service.log.port import Record
 from service.model import MISSING
+from service.tenants import split
 from tests.engine.test_tally import counted
 
 TASKS = (Task("events.s", 0), Task("events.s", 1))
@@ -148,11 +150,13 @@ IDS = ("p", "q", "r")
 
 
 class History(NamedTuple):
-    """``silence``: policies of time that stay; ``restarts``: there is one after every operation."""
+    """``silence``: policies of time that stay; ``restarts``: there is one after every operation; ``keys``: by
+    an id of the operations, that of another tenant."""
 
     silence: dict[str, int]
     restarts: bool
     operations: list[tuple[str, Any]]
+    keys: Mapping[str, str] = MappingProxyType({})
 
 
 def draw(rng: Random) -> History:
@@ -161,7 +165,9 @@ def draw(rng: Random) -> History:
     silence = {name: rng.randint(*between) for name, between in lengths.items() if rng.random() < 0.5}
     first = [("put", _query(rng)) for _ in range(rng.randint(1, 3))]
     rest = [_operation(rng) for _ in range(rng.randint(5, 20))]
-    return History(silence, rng.random() < 0.5, first + rest)
+    operations = first + rest
+    keys = Random(repr(operations)).choice(({}, {"q": "acme/p"}))
+    return History(silence, rng.random() < 0.5, operations, keys)
 
 
 def _operation(rng: Random) -> tuple[str, Any]:
@@ -219,8 +225,11 @@ def _policies(rng: Random) -> dict[str, Any]:
 class Play:
     """One play of operations on both sides."""
 
-    def __init__(self, silence: dict[str, int], restarts: bool) -> None:
+    def __init__(
+        self, silence: dict[str, int], restarts: bool, keys: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self.fast, self.slow = Host(), Slow()
+        self.keys = keys
         self.silence = silence
         self.restarts = restarts
         self.now = 0
@@ -239,10 +248,12 @@ class Play:
             case "events":
                 self._events(argument)
             case "put":
-                self._command(PutQuery(argument["id"], {"source": "s", **argument}))
+                tenant, id = split(self.keys.get(argument["id"], argument["id"]))
+                self._command(PutQuery(id, {"source": "s", **argument, "id": id}, tenant=tenant))
             case "delete":
-                if argument in self.fast.engine.catalog.queries:
-                    self._command(DeleteQuery(argument))
+                key = self.keys.get(argument, argument)
+                if key in self.fast.engine.catalog.queries:
+                    self._command(DeleteQuery(key))
             case "pass":
                 self.now += argument
             case "source":
@@ -293,7 +304,7 @@ class Play:
 
 def play(history: History) -> None:
     """Plays a history on both sides and checks them after every operation."""
-    both = Play(history.silence, history.restarts)
+    both = Play(history.silence, history.restarts, history.keys)
     for operation, argument in history.operations:
         both.do(operation, argument)
     both.do("pass", 60)

@@ -6,6 +6,7 @@ which is the rule of membership in words. This is the oracle of the engine.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -13,12 +14,14 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from service.model import Initial, Interval, Kind, Late, Missing, Query, Region, Source
+from service.tenants import order, tenant_of
 
 
 class Border(NamedTuple):
-    """A border record; ``label`` says what caused it."""
+    """A border record; ``label`` says what caused it. Ids are keys of queries of one tenant."""
 
     label: Any
+    tenant: str
     stream: str
     seq: int
     ts: int
@@ -49,7 +52,7 @@ class Stream:
     last: dict[str, Any] = field(default_factory=dict)
     carried: dict[str, Any] = field(default_factory=dict)
     ts: int | None = None
-    seq: int = 0
+    seq: Counter[str] = field(default_factory=Counter)
     pairs: dict[str, Pair] = field(default_factory=dict)
 
     def pair(self, id: str) -> Pair:
@@ -106,7 +109,7 @@ class Reference:
 
     def _fire(self, up_to: int) -> None:
         while due := min(self._due(up_to), default=None):
-            at, removes, stream_id, id = due
+            at, removes, stream_id, _, id = due
             if removes:
                 self._remove("timer", stream_id, at)
                 continue
@@ -116,18 +119,18 @@ class Reference:
             pair.member, pair.since, pair.free_at = True, None, None
             self._tell("timer", stream_id, at, reason, [], [id], [])
 
-    def _due(self, up_to: int) -> Iterable[tuple[int, bool, str, str]]:
+    def _due(self, up_to: int) -> Iterable[tuple[int, bool, str, tuple[bool, str], str]]:
         ttl, stale_after = self.source.stream_ttl, self.source.stale_after
         for stream_id, stream in self.streams.items():
             if ttl and stream.seen + ttl <= up_to:
-                yield stream.seen + ttl, True, stream_id, ""
+                yield stream.seen + ttl, True, stream_id, (False, ""), ""
             for id, pair in stream.pairs.items():
                 due = pair.due(self.queries[id])
                 if due is None or due > up_to:
                     continue
                 silence = due - stream.seen
                 if not (stale_after and silence >= stale_after) and not (ttl and silence > ttl):
-                    yield due, False, stream_id, id
+                    yield due, False, stream_id, order(tenant_of(id)), id
 
     # ---- events
 
@@ -153,8 +156,9 @@ class Reference:
             for id, query in self.queries.items()
             if query.enabled and Kind.MATCH in query.on and value in query.region
         )
-        for begin in range(0, len(hit), self.max_ids):
-            self.matches.append((label, stream_id, hit[begin : begin + self.max_ids], unmoved))
+        for _, own in _by_tenant(hit):
+            for begin in range(0, len(own), self.max_ids):
+                self.matches.append((label, stream_id, own[begin : begin + self.max_ids], unmoved))
         before, was = self.members(stream_id), stream.last
         if not unmoved:
             stream.last = value
@@ -310,13 +314,21 @@ class Reference:
         enter: list[str],
         cross: list[str],
     ) -> None:
-        sides = [(0, id) for id in leave] + [(1, id) for id in enter] + [(2, id) for id in cross]
-        for begin in range(0, len(sides), self.max_ids):
-            told = sides[begin : begin + self.max_ids]
-            stream = self.streams[stream_id]
-            stream.seq += 1
-            ids = [[id for side, id in told if side == one] for one in range(3)]
-            self.borders.append(Border(label, stream_id, stream.seq, ts, reason, *ids))
+        for tenant, own in _by_tenant({*leave, *enter, *cross}):
+            sides = [(side, id) for side, ids in enumerate((leave, enter, cross)) for id in ids if id in own]
+            for begin in range(0, len(sides), self.max_ids):
+                told = sides[begin : begin + self.max_ids]
+                stream = self.streams[stream_id]
+                stream.seq[tenant] += 1
+                ids = [[id for side, id in told if side == one] for one in range(3)]
+                self.borders.append(Border(label, tenant, stream_id, stream.seq[tenant], ts, reason, *ids))
+
+
+def _by_tenant(keys: Iterable[str]) -> list[tuple[str, list[str]]]:
+    """The keys of each tenant, sorted; the default tenant first."""
+    keys = sorted(keys)
+    tenants = sorted({tenant_of(key) for key in keys}, key=order)
+    return [(tenant, [key for key in keys if tenant_of(key) == tenant]) for tenant in tenants]
 
 
 def jumps_over(region: Region, begin: dict[str, Any], end: dict[str, Any]) -> bool:

@@ -6,13 +6,15 @@ is known (``faults``); ``soak`` goes on under seeds of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator
 from random import Random
 from typing import Any, NamedTuple
 
+from service.tenants import DEFAULT_TENANT, id_of, tenant_of
 from tests.engine import recount
-from tests.engine.histories import History, Operation, history, portioned
-from tests.engine.world import play
+from tests.engine.histories import IDS, History, Operation, collected, history, portioned, shared
+from tests.engine.world import World, play
 
 LINE, PLANE = ("x",), ("x", "y", "k")
 _MOST_TRIES = 1_000
@@ -44,6 +46,49 @@ def portions(history: History) -> None:
     assert sorted(one, key=lambda record: record[:2]) == sorted(other, key=lambda record: record[:2])
 
 
+def apart(history: History) -> None:
+    """What a tenant is told is what it would be told, byte for byte, if it were alone and the default one:
+    whoever else has queries on the source, with the same ids or others. Offsets of commands apart, which all
+    share."""
+    together = play(history)
+    for tenant in sorted({DEFAULT_TENANT, *map(tenant_of, history.keys.values())}):
+        own = {id: id_of(key) for id in IDS if tenant_of(key := history.keys.get(id, id)) == tenant}
+        alone = play(history._replace(operations=list(_of(own, history.operations)), keys=own))
+        assert _told(together, tenant) == _told(alone, DEFAULT_TENANT)
+
+
+def _of(ids: Collection[str], operations: Iterable[Operation]) -> Iterator[Operation]:
+    """Those operations that are about no other queries."""
+    for operation, argument in operations:
+        match operation:
+            case "commands":
+                yield operation, list(_of(ids, argument))
+            case "put" | "patch" | "delete" | "quarantine":
+                id = (
+                    argument
+                    if isinstance(argument, str)
+                    else argument[0]
+                    if operation == "patch"
+                    else argument["id"]
+                )
+                if id in ids:
+                    yield operation, argument
+            case _:
+                yield operation, argument
+
+
+def _told(world: World, tenant: str) -> dict[tuple[str, bytes | None], list[Any]]:
+    """The records of a tenant, by topic and key."""
+    told: dict[tuple[str, bytes | None], list[Any]] = {}
+    for topic, key, value in world.driver.records():
+        record = json.loads(value)
+        if record.get("tenant") == tenant:
+            del record["tenant"]
+            record["origin"].pop("command", None)
+            told.setdefault((topic, key), []).append(list(record.items()))
+    return told
+
+
 GAMES = {
     "line": Game(lambda rng: history(rng, LINE, ("one", "restart")), play, 200),
     "plane": Game(lambda rng: history(rng, PLANE, ("one", "restart")), play, 200),
@@ -52,6 +97,10 @@ GAMES = {
     ),
     "portions": Game(
         lambda rng: portioned(rng, rng.choice((LINE, PLANE)), ("one", "batch", "restart")), portions, 150
+    ),
+    "tenants": Game(lambda rng: shared(rng, PLANE, ("one", "batch", "restart")), apart, 40),
+    "collections": Game(
+        lambda rng: collected(rng, rng.choice((LINE, PLANE)), ("one", "batch", "restart")), cut, 60
     ),
     "aggregates": Game(recount.draw, recount.play, 80),
 }

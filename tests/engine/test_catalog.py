@@ -160,6 +160,26 @@ def write(engine: Engine, log: list[Entry], *commands: Command) -> None:
         engine.command([(len(log) - 1, entry.body)], 0)
 
 
+def test_the_version_of_a_collection_outlives_the_late_expiry_of_who_was_in_it() -> None:
+    engine = Engine()
+    log: list[Entry] = []
+    body = {"source": "s", "where": "x > 0"}
+    tagged = {**body, "tags": {"collection": "c"}}
+    write(engine, log, BROAD, PutQuery("c:a", {**tagged, "expires_at": 9}), PutQuery("c:b", tagged))
+    late = engine.draft(0).prepare(ExpireQuery("c:a", 9)).entry
+    assert late is not None
+    write(engine, log, PutQuery("c:a", body))
+    left = engine.catalog.collections.versions["c"]
+    log.append(late)
+    engine.command([(len(log) - 1, late.body)], 0)
+    write(engine, log, *engine.catalog.restated())
+    again = Engine()
+    again.command(compacted(log), 0)
+    assert again.catalog.collections.versions == engine.catalog.collections.versions
+    assert again.catalog.collections.versions["c"] > left
+    assert again.catalog.collections.members == {"c": {"c:b"}}
+
+
 @pytest.mark.parametrize("broken", [False, True], ids=["registered", "quarantined"])
 def test_a_query_outlives_the_late_expiry_of_its_predecessor(broken: bool) -> None:
     engine = Engine()

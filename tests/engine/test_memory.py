@@ -29,7 +29,8 @@ def _rules(dwell: int) -> Rules:
     rules = Rules()
     body = {"id": "q", "source": "s", "where": "x > 0", "for": dwell, "cooldown": 1}
     for slot in range(4):
-        rules.put(slot, parse_query(body, SOURCES, id=None, now_ms=0, limits=Limits()))
+        query = parse_query(body, SOURCES, id=None, now_ms=0, limits=Limits())
+        rules.put(np.array([slot], dtype=np.int32), [query])
     return rules
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from service.engine.overview import Unfired, duplicates, enabled, unfired
 from service.language import region_json
+from service.tenants import DEFAULT_TENANT
 from tests.cases.engine_driver import EngineDriver
 from tests.engine.worlds import HALVES, is_readable, region, wheres
 
@@ -33,12 +34,12 @@ def send(driver: EngineDriver, stream_id: str, **values: Any) -> None:
 
 
 def idle(driver: EngineDriver) -> Unfired:
-    found = unfired(driver.engine.sets["s"])
+    found = unfired(driver.engine.sets["s"], DEFAULT_TENANT)
     return Unfired(sorted(found.unmatched), sorted(found.uncrossed))
 
 
 def groups(driver: EngineDriver) -> list[list[str]]:
-    return [group.ids for group in duplicates(enabled(driver.engine.sets["s"]))]
+    return [group.ids for group in duplicates(enabled(driver.engine.sets["s"], DEFAULT_TENANT))]
 
 
 def test_one_meaning_in_many_words_is_a_duplicate() -> None:

@@ -4,14 +4,18 @@ they say is compared. Pages and deltas of the state are so small that all that c
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from service.engine.commands import Command, DeleteQuery, PatchQuery, PutQuery
+from service.engine.collections import Member, Plan, planned, removed
+from service.engine.commands import ChangeMember, Command, DeleteQuery, PatchQuery, PutQuery
 from service.engine.engine import EngineLimits
 from service.engine.state import StateLog
 from service.language import Limits, parse_query, parse_source, patch_body, query_body
-from service.model import Initial, Kind, Query, Refusal
+from service.model import Initial, Kind, Query, Reason, Refusal
+from service.tenants import DEFAULT_TENANT, key_of, split, tenant_of
 from tests.cases.driver import Mode
 from tests.cases.engine_driver import EngineDriver
 from tests.engine.histories import STREAMS, History, Operation
@@ -25,7 +29,7 @@ BOTH = {Kind.ENTER, Kind.LEAVE}
 
 def play(history: History) -> World:
     """Plays a history and checks it after every operation, or at its end where batches are to be long."""
-    world = World(history.names, history.mode, history.max_ids, history.portion)
+    world = World(history.names, history.mode, history.max_ids, history.portion, history.keys)
     for operation in history.operations:
         world.do(*operation)
         if history.mode != "batch":
@@ -38,9 +42,18 @@ def play(history: History) -> World:
 class World:
     """``mode``: every operation is processed at once ("one"), only where it must be ("batch"), or with a
     restart after each ("restart"). ``portion``: so many records of a command are written with it, and so
-    many more by each operation ``tell``; without, all at once."""
+    many more by each operation ``tell``; without, all at once. ``keys``: of queries that are not known by
+    their id alone, since they are another tenant's."""
 
-    def __init__(self, names: Sequence[str], mode: Mode, max_ids: int, portion: int | None = None) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        mode: Mode,
+        max_ids: int,
+        portion: int | None = None,
+        keys: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._keys = keys
         self._types = {name: "category" if name == "k" else "number" for name in names}
         limits = EngineLimits(ids=max_ids)
         limits = limits._replace(portion=portion) if portion else limits
@@ -60,7 +73,7 @@ class World:
         self._checked = (0, 0)
         self._told_all = True
         self._fold: dict[str, set[str]] = {}
-        self._seq: dict[str, int] = {}
+        self._seq: dict[tuple[str, str], int] = {}
         self._balanced: set[str] = set()
         #: by command: the queries that ask for both kinds before it and after it
         self._balanced_by: dict[Any, tuple[set[str], set[str]]] = {}
@@ -137,37 +150,112 @@ class World:
             elif isinstance(command, PutQuery | PatchQuery):
                 self._put(command, *answer)
 
+    def _do_collection(self, bodies: list[dict[str, Any]] | None) -> None:
+        """Puts the collection that the keys name, or deletes it (None); the oracle puts and deletes what
+        differs, one member after the other."""
+        name = self._key("p").rpartition(":")[0]
+        snapshot = self.driver.engine.catalog.snapshot(name)
+        if bodies is None:
+            if snapshot.collection is not None:
+                self._carry_out(removed(name, snapshot))
+            return
+        members = [
+            Member(str(place), body["id"], {k: v for k, v in self._absolute(body).items() if k != "id"})
+            for place, body in enumerate(bodies)
+        ]
+        plan = planned(name, "s", "geojson", members, snapshot, now_ms=BEGIN, limits=Limits())
+        alien = {body["id"] for body in bodies if self._is_alien(self._key(body["id"]), name)}
+        if isinstance(plan, list):
+            refused = {failure.id for failure in plan}
+            assert refused >= alien
+            for failure in plan:
+                assert failure.id in alien or failure.refusal.reason is not Reason.EXISTS
+            return
+        assert not alien
+        listed = {self._key(body["id"]) for body in bodies}
+        self._carry_out(plan)
+        there = self.driver.engine.catalog.collections.members.get(name, set())
+        assert there <= listed and self._members(name) == there - self._quarantined
+        tenant, tag = split(name)
+        for member in members:
+            body = {**member.body, "source": "s", "tags": {"collection": tag}}
+            try:
+                wanted = parse_query(
+                    body, self._sources, id=f"{tag}:{member.id}", now_ms=BEGIN, limits=Limits(), tenant=tenant
+                )
+            except Refusal as refusal:
+                assert refusal.reason is Reason.PAST
+                assert f"{name}:{member.id}" not in there
+            else:
+                assert query_body(self.reference.queries[wanted.id]) == query_body(wanted)
+
+    def _is_alien(self, key: str, name: str) -> bool:
+        return key in self.reference.queries and key not in self._members(name)
+
+    def _members(self, name: str) -> set[str]:
+        """The registered queries that belong to a collection by their ids and tags."""
+        tag = split(name)[1]
+        return {
+            key
+            for key, query in self.reference.queries.items()
+            if key.startswith(f"{name}:") and query.tags.get("collection") == tag
+        }
+
+    def _carry_out(self, plan: Plan) -> None:
+        answers = self.driver.commands(plan.commands)
+        for command, (status, reason, offset) in zip(plan.commands, answers, strict=True):
+            assert status == 200, reason
+            if not isinstance(command, ChangeMember):
+                continue
+            query = command.prepared.subject
+            if command.prepared.done == "deleted":
+                self._delete(command.id, status, reason, offset)
+            else:
+                assert isinstance(query, Query) and offset is not None
+                self._register(query, offset)
+
     def _command(self, operation: str, argument: Any) -> Command:
         match operation:
             case "put":
-                return PutQuery(argument["id"], {**self._absolute(argument), "source": "s"})
+                tenant, id = split(self._key(argument["id"]))
+                body = {**self._absolute(argument), "id": id, "source": "s"}
+                return PutQuery(id, body, tenant=tenant)
             case "patch":
                 id, changes = argument
-                return PatchQuery(id, self._absolute(changes))
+                return PatchQuery(self._key(id), self._absolute(changes))
             case _:
-                return DeleteQuery(argument)
+                return DeleteQuery(self._key(argument))
+
+    def _key(self, id: str) -> str:
+        return self._keys.get(id, id)
 
     def _put(
         self, command: PutQuery | PatchQuery, status: int, reason: str | None, offset: int | None
     ) -> None:
         if isinstance(command, PutQuery):
-            whole = command.body
+            whole, tenant = command.body, command.tenant
         elif command.id in self.reference.queries:
             whole = patch_body(query_body(self.reference.queries[command.id]), command.changes)
+            tenant = tenant_of(command.id)
         else:
             assert status == 404
             return
         try:
-            query: Query = parse_query(whole, self._sources, id=None, now_ms=BEGIN, limits=Limits())
+            query: Query = parse_query(
+                whole, self._sources, id=None, now_ms=BEGIN, limits=Limits(), tenant=tenant
+            )
         except Refusal as refusal:
             assert (status, reason) == (422, refusal.reason)
             return
         assert status == 200, reason
         if offset is not None:
-            self._quarantined.discard(query.id)
-            before = self._ask_for_both()
-            self.reference.put(("command", offset), query)
-            self._balanced_by["command", offset] = before, self._ask_for_both()
+            self._register(query, offset)
+
+    def _register(self, query: Query, offset: int) -> None:
+        self._quarantined.discard(query.id)
+        before = self._ask_for_both()
+        self.reference.put(("command", offset), query)
+        self._balanced_by["command", offset] = before, self._ask_for_both()
 
     def _delete(self, id: str, status: int, reason: str | None, offset: int | None) -> None:
         known = id in self.reference.queries
@@ -179,10 +267,12 @@ class World:
             self._balanced_by["command", offset] = before, self._ask_for_both()
 
     def _do_quarantine(self, id: str) -> None:
-        if id in self.reference.queries:
-            body = {"op": "query", "id": id, "query": {"id": id, "source": "s", "where": "nowhere > 1"}}
-            self.reference.delete(("command", self.driver.entry(body)), id, "quarantined")
-            self._quarantined.add(id)
+        key = self._key(id)
+        if key in self.reference.queries:
+            query = {"id": split(key)[1], "source": "s", "where": "nowhere > 1"}
+            body = {"op": "query", "id": key, "query": query}
+            self.reference.delete(("command", self.driver.entry(body)), key, "quarantined")
+            self._quarantined.add(key)
 
     def _do_source(self, policies: dict[str, Any]) -> None:
         policies = dict(policies)
@@ -216,12 +306,14 @@ class World:
         owed = self.check_records()
         reference, engine = self.reference, self.driver.engine
         for stream_id in STREAMS:
-            view = engine.stream("s", stream_id)
             stream, members = reference.streams.get(stream_id), reference.members(stream_id)
-            assert (view and (view.last, view.ts, view.seq)) == (
-                stream and (stream.last, stream.ts, stream.seq - owed[stream_id])
-            )
-            assert (view.inside if view else []) == sorted(members)
+            for tenant in self._tenants():
+                view = engine.stream("s", stream_id, tenant)
+                assert (view and (view.last, view.ts, view.seq)) == (
+                    stream and (stream.last, stream.ts, stream.seq[tenant] - owed[stream_id, tenant])
+                )
+                own = sorted(id for key in members for of, id in [split(key)] if of == tenant)
+                assert (view.inside if view else []) == own
             if self._folds:
                 both = self._ask_for_both()
                 assert self._fold.get(stream_id, set()) & both == members & both
@@ -234,25 +326,30 @@ class World:
                 holds = [s for s, stream in reference.streams.items() if stream.last in query.region]
                 assert inside == (sorted(holds) if query.enabled else [])
 
+    def _tenants(self) -> set[str]:
+        return {DEFAULT_TENANT, *map(tenant_of, self._keys.values())}
+
     def _ignored(self, id: str) -> bool:
         return any(stream.pair(id).ignored for stream in self.reference.streams.values())
 
-    def check_records(self) -> dict[str, int]:
+    def check_records(self) -> Counter[tuple[str, str]]:
         """What has been written since the last call; of the streams that one command moves, in any order.
-        Returns how many records each stream is owed."""
+        Returns how many records each stream is owed, by tenant."""
         matches, borders = self._checked
         assert self._matches[matches:] == self.reference.matches[matches:]
         self._checked = len(self._matches), len(self._borders)
         if not any(table.owed for table in self.driver.engine.tables.values()) and self._told_all:
             written, wanted = self._borders[borders:], self.reference.borders[borders:]
             assert self._by_stream(written) == self._by_stream(wanted)
-            return dict.fromkeys(STREAMS, 0)
+            return Counter()
         written_of, caused_of = self._by_stream(self._borders), self._by_stream(self.reference.borders)
         for name in STREAMS:
             assert written_of[name] == caused_of[name][: len(written_of[name])]
-        owed = {name: len(caused_of[name]) - len(written_of[name]) for name in STREAMS}
-        assert sum(owed.values()) == sum(table.owed.records for table in self.driver.engine.tables.values())
-        self._told_all = not any(owed.values())
+        owed = Counter(
+            (name, border.tenant) for name in STREAMS for border in caused_of[name][len(written_of[name]) :]
+        )
+        assert owed.total() == sum(table.owed.records for table in self.driver.engine.tables.values())
+        self._told_all = not owed
         return owed
 
     @staticmethod
@@ -272,23 +369,28 @@ class World:
     def _take_match(self, label: Any, record: dict[str, Any]) -> None:
         """Queries that select other attributes have a record of their own; to the oracle, which knows of
         chunks only, they are one."""
-        matched = record["queries"]
-        if self._matches and self._matches[-1][0] == label and "chunk" not in record:
+        matched = _keys_of(record, "queries")
+        before = self._matches[-1] if self._matches else None
+        is_part = before and before[0] == label and tenant_of(before[2][0]) == record["tenant"]
+        if is_part and "chunk" not in record:
             matched = sorted(self._matches.pop()[2] + matched)
         self._matches.append((label, record["stream_id"], matched, record.get("late", False)))
 
     def _take(self, record: dict[str, Any]) -> None:
         """Folds one border record as a consumer would, who knows nothing but the records."""
-        names = ("stream_id", "seq", "ts", "reason", "leave", "enter", "cross")
-        border = Border(_label(record), *(record[name] for name in names))
+        said = (record[name] for name in ("tenant", "stream_id", "seq", "ts", "reason"))
+        border = Border(
+            _label(record), *said, *(_keys_of(record, name) for name in ("leave", "enter", "cross"))
+        )
         self._borders.append(border)
         if not self._folds:
             return
         before, after = self._balanced_by.get(border.label, (self._balanced, self._balanced))
         # Of a query that asks for one of the two kinds there is nothing to fold.
         inside = self._fold.get(border.stream, set()) & before
-        assert border.seq == self._seq.get(border.stream, 0) + 1 or (border.seq == 1 and not inside)
-        self._seq[border.stream] = border.seq
+        own, counted = {id for id in inside if tenant_of(id) == border.tenant}, (border.stream, border.tenant)
+        assert border.seq == self._seq.get(counted, 0) + 1 or (border.seq == 1 and not own)
+        self._seq[counted] = border.seq
         assert border.leave or border.enter or border.cross
         assert before & set(border.leave) <= inside
         inside -= set(border.leave)
@@ -297,6 +399,11 @@ class World:
 
     def _ask_for_both(self) -> set[str]:
         return {id for id, query in self.reference.queries.items() if query.on >= BOTH}
+
+
+def _keys_of(record: dict[str, Any], field: str) -> list[str]:
+    """The keys of the queries that a record names."""
+    return [key_of(record["tenant"], id) for id in record[field]]
 
 
 def _label(record: dict[str, Any]) -> Any:

@@ -28,6 +28,19 @@ def test_logs_that_balance_have_no_violations(spark: SparkSession) -> None:
     assert faults(spark, [record for seed in range(60) for record in random_log(seed)]) == []
 
 
+def test_each_tenant_balances_for_itself(spark: SparkSession) -> None:
+    """Two logs of one source, with the same streams and ids, one written into the other."""
+    left = [
+        [record | {"tenant": tenant, "source": "shared"} for record in random_log(seed)]
+        for seed, tenant in ((1, "default"), (2, "acme"))
+    ]
+    rng, mixed = random.Random(3), []
+    while any(left):
+        mixed.append(rng.choice([log for log in left if log]).pop(0))
+    assert faults(spark, mixed) == []
+    assert faults(spark, [record | {"tenant": "default"} for record in mixed]) != []
+
+
 def test_a_service_that_has_lost_its_history_and_its_state_writes_a_log_that_balances(
     spark: SparkSession, tmp_path: Path
 ) -> None:

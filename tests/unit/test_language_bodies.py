@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from service.language import (
@@ -311,7 +311,7 @@ def test_a_patch_replaces_the_fields_that_it_names_whole() -> None:
     current = query_body(query({**LEAST, "tags": {"a": "b", "c": "d"}, "select": ["sog"]}))
     changes = {"tags": {"e": "f"}, "enabled": False, "id": "q", "source": "ais", "keep": None}
     changed = query(patch_body(current, changes), id="q")
-    assert changed == replace(query(current), tags={"e": "f"}, enabled=False)
+    assert changed == msgspec.structs.replace(query(current), tags={"e": "f"}, enabled=False)
     assert current["tags"] == {"a": "b", "c": "d"}
 
 
