@@ -141,8 +141,6 @@ def _wire(fuse: Fuse) -> None:
     def matched(result: None, worker: Worker, polled: Any, step: Any) -> None:
         if step.outputs:
             fuse.reach("after match")
-            if worker._begun:
-                fuse.reach("after match beside a commit")
 
     commit = _Commit(fuse)
 

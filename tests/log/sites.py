@@ -77,7 +77,6 @@ class KafkaSite:
         self.client = client
         self.prefix = f"log-{os.getpid()}-{next(_numbers)}."
         self.group = self.prefix + "group"
-        self.session_timeout_s = 15.0
         self._timeout_s = timeout_s
 
     def log(self, worker: str = "worker", *, clock_ms: Callable[[], int] = now_ms) -> KafkaLog:
@@ -89,7 +88,6 @@ class KafkaSite:
             partitions=self.partitions,
             max_message_bytes=LIMIT_BYTES,
             timeout_s=self._timeout_s,
-            session_timeout_s=self.session_timeout_s,
             client=self.client,
             clock_ms=clock_ms,
         )

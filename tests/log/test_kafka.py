@@ -195,66 +195,6 @@ def share(first: KafkaLog, second: KafkaLog) -> tuple[TopicPartition, TopicParti
     return mine[0].pop(), mine[1].pop()
 
 
-class Interrupted:
-    """A producer of either library that stands still at the moment of the commit, as its broker does."""
-
-    def __init__(self, producer: Any, stop: Callable[[], None]) -> None:
-        self._producer, self._stop = producer, stop
-        self._transaction_manager = self
-
-    def begin_commit(self) -> Any:
-        self._stop()
-        return self._producer._transaction_manager.begin_commit()
-
-    def commit_transaction(self, timeout_s: float) -> None:
-        self._stop()
-        self._producer.commit_transaction(timeout_s)
-
-    def __getattr__(self, name: str) -> Any:
-        inner = getattr(self._producer, "_transaction_manager", None)
-        return getattr(inner if hasattr(inner, name) else self._producer, name)
-
-
-def test_a_commit_goes_on_while_events_are_read(log: KafkaLog, site: KafkaSite) -> None:
-    begin(log, TOPIC, partitions=2)
-    goes_on = threading.Event()
-    transactions: Any = log._transactions
-    transactions._producer = Interrupted(transactions._producer, goes_on.wait)
-    assert log.begin(step(1, value=b"first"))
-    log.append_events(TOPIC, [Message(b"k", b"0", 0)])
-    assert values(events(log, 1)) == [b"0"]
-    goes_on.set()
-    log.finish()
-    log.commit(step(2, value=b"second"))
-    assert log.position(ZERO) == Position(2, 2)
-    assert site.outputs("matches") == [(b"k", b"first"), (b"k", b"second")]
-    assert log.begin(step(3, value=b"last"))
-    log.close()  # waits for it
-    assert site.outputs("matches")[2:] == [(b"k", b"last")]
-
-
-def test_partitions_are_given_up_when_what_was_begun_is_committed(
-    make: Callable[[str], KafkaLog], site: KafkaSite
-) -> None:
-    site.session_timeout_s = 3.0  # the group hears, and is heard of, five times as often
-    first, second = make("first"), make("second")
-    begin(first, TOPIC, partitions=2)
-    goes_on = threading.Event()
-    transactions: Any = first._transactions
-    transactions._producer = Interrupted(transactions._producer, goes_on.wait)
-    both = {partition: Position(1, 1) for partition in (ZERO, ONE)}
-    assert first.begin(Commit([], {}, both))
-    opened(second, TOPIC)
-    with ThreadPoolExecutor() as pool:
-        sharing = pool.submit(share, first, second)
-        with pytest.raises(TimeoutError):
-            sharing.result(timeout=1.5)
-        goes_on.set()
-        kept, moved = sharing.result(timeout=30)
-    first.finish()
-    assert first.position(kept) == second.position(moved) == Position(1, 1)
-
-
 def test_partitions_move_and_carry_their_position(
     make: Callable[[str], KafkaLog], site: KafkaSite, other: str
 ) -> None:
@@ -593,6 +533,26 @@ def test_a_broker_that_dies_is_waited_for_and_nothing_is_lost_or_doubled(mortal:
 
         eventually(read, "the next event")
         assert found == [b"2"]
+
+
+class Interrupted:
+    """A producer of either library that stands still at the moment of the commit, as its broker does."""
+
+    def __init__(self, producer: Any, stop: Callable[[], None]) -> None:
+        self._producer, self._stop = producer, stop
+        self._transaction_manager = self
+
+    def begin_commit(self) -> Any:
+        self._stop()
+        return self._producer._transaction_manager.begin_commit()
+
+    def commit_transaction(self, timeout_s: float) -> None:
+        self._stop()
+        self._producer.commit_transaction(timeout_s)
+
+    def __getattr__(self, name: str) -> Any:
+        inner = getattr(self._producer, "_transaction_manager", None)
+        return getattr(inner if hasattr(inner, name) else self._producer, name)
 
 
 def stand_still(pid: int) -> None:
