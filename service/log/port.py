@@ -189,7 +189,7 @@ class Log(Protocol):
 
     def begin(self, commit: Commit) -> bool:
         """Begins a commit that goes on by itself, or returns False: then ``commit`` has to make it. Until
-        ``finish`` the owner may only poll, pause and resume, ask for ends and append events."""
+        ``finish`` the owner may only poll, ask for ends and append events."""
 
     def finish(self) -> None:
         """Returns when the commit that was begun is durable, or raises as ``commit`` does."""
