@@ -317,10 +317,8 @@ class Runtime:
                 self._pause(away)
 
     def _waiting(self) -> list[CommandRequest | Delivery]:
-        """Takes what waits in the queue; questions are answered on the spot, from what is committed."""
+        """Takes what waits in the queue; questions are answered on the spot."""
         requests: list[CommandRequest | Delivery] = []
-        if not self._queue.empty():
-            self._worker.settle()
         for _ in range(self._queue.qsize()):
             try:
                 request = self._queue.get_nowait()

@@ -5,10 +5,6 @@ commands have left owed, applies events, and commits outputs, state and position
 then is anybody told. If the worker dies anywhere, the next one starts from the last commit and nothing that
 was not committed has happened.
 
-While there is more to read than a step takes, one step is committed aside while the events of the next are
-taken in (``_flying``). Commits are made and told of in order, the next one begins when the last is durable.
-Whatever else than events comes, requests, commands or partitions, the commit is waited for first.
-
 Catching up: the catalog is replayed from the command log. A partition whose position has seen fewer commands
 than the catalog (a crash between a command and its effects, a partition that was elsewhere) first gets what
 its streams missed, from a second engine that is replayed to just that position, in a commit of its own. The
@@ -24,7 +20,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -108,7 +103,6 @@ class _Step:
     count: list[Callable[[], None]] = field(default_factory=list)
     answered: list[CommandRequest | Delivery] = field(default_factory=list)
     commit: Commit | None = None
-    began: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +157,6 @@ class Worker:
         self.engine = self._make_engine()
         self.positions: dict[Task, int] = {}
         self._step: _Step | None = None
-        #: the step before, while its commit is made (``_begun``) or after it could not be
-        self._flying: _Step | None = None
-        self._begun = False
-        #: whether the last poll found as much as it may
-        self._behind = False
         self._topics: frozenset[str] = frozenset()
         self._waiting: set[Task] = set()
         #: partitions lost in a rebalance that goes on, as they were, and the position they were at
@@ -195,9 +184,6 @@ class Worker:
         self._count_queries()
 
     def close(self) -> None:
-        if self._begun:
-            with suppress(LogError):
-                self.settle()
         self._rebuilds.close()
         self._log.close()
 
@@ -205,7 +191,7 @@ class Worker:
         """Tells everybody who waits that they need not. What is in the log is still processed, unheard of."""
         waiting: list[CommandRequest | Delivery] = [*self._requests.all]
         waiting += [delivery for by_offset in self._deliveries.values() for delivery in by_offset.values()]
-        waiting += [one for step in self._unfinished for one in step.answered]
+        waiting += self._step.answered if self._step else []
         for request in {id(request): request for request in waiting}.values():
             request.failed(error)
         self._requests.forget_waiting()
@@ -215,8 +201,7 @@ class Worker:
         self.turn_away(error)
         self._requests.forget()
         self._deliveries.clear()
-        self._step = self._flying = None
-        self._begun = False
+        self._step = None
 
     @property
     def ready(self) -> bool:
@@ -386,47 +371,26 @@ class Worker:
         for request in requests:
             self._accept(request)
         if self._step is None:
-            if not (self._behind and self._begun):
-                self.settle()
             self._judge()
-            wait_s = 0.0 if self.engine.owes or self._requests.in_work or self._flying else timeout_s
+            wait_s = 0.0 if self.engine.owes or self._requests.in_work else timeout_s
             polled = self._log.poll(timeout_s=wait_s, max_records=self._max_batch_events)
-            self._behind = sum(len(chunk.records) for chunk in polled.chunks) >= self._max_batch_events
             self._step = _Step()
             try:
                 self._take_in(polled, self._step)
             except LogUnavailable as away:  # what was polled would be skipped by the next poll
                 raise LogFenced(f"the log went away in the middle of a step ({away})") from away
         self._finish(self._step)
+        self._step = None
         self._rebuilds.tend(self.engine.indexes())
         if not self._held:
             self.engine.tidy()
 
     @property
-    def _unfinished(self) -> list[_Step]:
-        return [step for step in (self._flying, self._step) if step is not None]
-
-    @property
-    def uncommitted(self) -> int:
-        """How many commits are still to be made of what was taken in."""
-        return sum(bool(step.moved) for step in self._unfinished)
-
-    def settle(self) -> None:
-        """Waits for the commit that is made aside, and tells whoever waits for it. Raises as ``step``."""
-        step = self._flying
-        if step is None:
-            return
-        if self._begun:
-            self._begun = False
-            self._log.finish()
-        elif step.commit is not None:  # it has failed, and is tried again
-            self._log.commit(step.commit)
-        self._flying = None
-        self._tell(step)
+    def uncommitted(self) -> bool:
+        """Whether what was taken in is still to be committed."""
+        return self._step is not None
 
     def _take_in(self, polled: Polled, step: _Step) -> None:
-        if polled.commands or self._waiting or any(polled.assignment):
-            self.settle()
         self._assign(polled.assignment)
         self._next_command = polled.next_command
         self._tick(step)
@@ -510,8 +474,7 @@ class Worker:
         if not self._requests.in_work:
             wanted = [*catalog.expired(now), *catalog.restated()]
         if not (wanted or self._requests.unjudged) or not self._caught_up():
-            return
-        self.settle()
+            return  # most steps have nothing to judge, and need not ask the log
         if wanted:
             self._requests.add_first(CommandRequest(wanted, False, lambda _: None, lambda _: None))
         self._requests.judge(self.engine, now, self._caught_up, self._active_from)
@@ -626,22 +589,12 @@ class Worker:
                 step.answered.append(delivery)
 
     def _finish(self, step: _Step) -> None:
-        """Commits a step after the one before it, aside where there is more to take in meanwhile."""
-        if step.moved and step.commit is None:
-            step.commit = self._commit_of(step)
-        self.settle()
-        if step.commit is not None:
-            step.began = perf_counter()
-            if self._behind and self._log.begin(step.commit):
-                self._step, self._flying, self._begun = None, step, True
-                return
+        if step.moved:
+            if step.commit is None:
+                step.commit = self._commit_of(step)
+            started = perf_counter()
             self._log.commit(step.commit)
-        self._step = None
-        self._tell(step)
-
-    def _tell(self, step: _Step) -> None:
-        if step.commit is not None:
-            self._metrics.commit(perf_counter() - step.began)
+            self._metrics.commit(perf_counter() - started)
             if self._listener is not None:
                 self._listener.committed(step.commit.outputs)
             for task in step.moved:

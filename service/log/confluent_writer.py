@@ -41,7 +41,7 @@ _ANY = -1
 
 
 class Transactions:
-    """One transactional producer, and another after a failure. Used by one thread at a time."""
+    """One transactional producer, and another after a failure. Used by the runtime's thread only."""
 
     def __init__(self, cluster: Cluster, transactional_id: str) -> None:
         self._cluster = cluster

@@ -11,8 +11,6 @@ n modulo their number, under ``topic/n/`` before each key. For that reason the n
 What is particular here:
 
 - Offsets have holes, where transactions end and where compaction has been at work.
-- A commit that is begun is made by a thread of its own, with the producer and nothing else of the log. Before
-  the group takes partitions away it is waited for.
 - After LogFenced the log has to be closed and opened anew.
 - While the cluster is away ``poll`` finds nothing; the other calls raise LogUnavailable after ``timeout_s``.
 - In a rebalance ``poll`` may take a third of a second longer than it was asked to.
@@ -27,8 +25,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, wait
-from functools import partial
 
 from service.log import topics
 from service.log.clock import now_ms
@@ -112,7 +108,6 @@ class KafkaLog:
         self._unread_commands: list[Record] = []
         self._next_command = 0
         self._written_commands = 0
-        self._begun: Future[None] | None = None
         self._news = threading.Event()
         self._woken = False
 
@@ -123,9 +118,7 @@ class KafkaLog:
             self._transactions.open()
             self._appender.open()
             self._command_reader = self._library.command_reader(self._cluster, topics.COMMANDS)
-            self._events = self._library.group_reader(
-                self._cluster, self._group, self._session_timeout_s, self._wait_for_commit
-            )
+            self._events = self._library.group_reader(self._cluster, self._group, self._session_timeout_s)
         except BaseException:
             self.close()
             raise
@@ -149,8 +142,6 @@ class KafkaLog:
                 )
 
     def close(self) -> None:
-        self._wait_for_commit()
-        self._begun = None
         events, self._events = self._events, None
         commands, self._command_reader = self._command_reader, None
         self._unread_commands, self._next_command, self._written_commands = [], 0, 0
@@ -265,23 +256,6 @@ class KafkaLog:
     # ---- writing
 
     def commit(self, commit: Commit) -> None:
-        self._making(commit)()
-
-    def begin(self, commit: Commit) -> bool:
-        self._begun = _aside(self._making(commit))
-        return True
-
-    def finish(self) -> None:
-        begun, self._begun = self._begun, None
-        assert begun is not None, "nothing is begun"
-        begun.result()
-
-    def _wait_for_commit(self) -> None:
-        if self._begun is not None:
-            wait([self._begun])
-
-    def _making(self, commit: Commit) -> Callable[[], None]:
-        """What makes a commit, wherever it is called. Raises LogFenced where that would be in vain."""
         events = self._reader
         gone = (commit.positions.keys() | commit.state.keys()) - events.owned
         if gone or (commit.positions and events.membership is None):
@@ -290,13 +264,8 @@ class KafkaLog:
             partition: Mark(position.event, str(position.command))
             for partition, position in commit.positions.items()
         }
-        return partial(
-            self._transactions.commit,
-            commit.outputs,
-            self._state(commit),
-            marks,
-            events.membership,
-            self._clock_ms(),
+        self._transactions.commit(
+            commit.outputs, self._state(commit), marks, events.membership, self._clock_ms()
         )
 
     def _state(self, commit: Commit) -> Iterator[Placed]:
@@ -337,21 +306,6 @@ class KafkaLog:
         if self._command_reader is None:
             raise LogUnavailable("the log is closed")
         return self._command_reader
-
-
-def _aside(call: Callable[[], None]) -> Future[None]:
-    """Calls from a thread of its own, for which the end of the process does not wait."""
-    done: Future[None] = Future()
-
-    def run() -> None:
-        try:
-            call()
-            done.set_result(None)
-        except BaseException as error:
-            done.set_exception(error)
-
-    threading.Thread(target=run, name="kafka-commit", daemon=True).start()
-    return done
 
 
 def _state_head(partition: TopicPartition) -> bytes:

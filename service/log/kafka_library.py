@@ -97,8 +97,7 @@ class CommandReader(Protocol):
 
 class GroupReader(Protocol):
     """The events of those partitions that the group gives to this worker; see ``kafka_reader``. Made of a
-    cluster, the group's name, the silence (seconds) after which the group passes over a worker, and what is
-    called before partitions are given up."""
+    cluster, the group's name, and the silence (seconds) after which the group passes over a worker."""
 
     @property
     def owned(self) -> AbstractSet[TopicPartition]: ...
@@ -142,7 +141,7 @@ class GroupReader(Protocol):
 
 
 class Transactions(Protocol):
-    """One transactional producer at a time. Used by one thread at a time; see ``kafka_writer``.
+    """One transactional producer at a time. Used by the runtime's thread only; see ``kafka_writer``.
 
     Both writers raise LogUnavailable or LogUnusable when nothing has been written, LogFenced when nothing
     must be, or when nobody knows. ``ts`` stamps the messages, ms since 1970."""

@@ -37,9 +37,7 @@ _NOTE_END = "\0"
 class GroupReader:
     """The events of those partitions that the group gives to this worker."""
 
-    def __init__(
-        self, cluster: Cluster, group: str, session_timeout_s: float, before_revoke: Callable[[], None]
-    ) -> None:
+    def __init__(self, cluster: Cluster, group: str, session_timeout_s: float) -> None:
         self._cluster = cluster
         session_timeout_ms = int(session_timeout_s * 1000)
         self._consumer = cluster.consumer(
@@ -54,7 +52,7 @@ class GroupReader:
         self._topics: list[str] = []
         self._started: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
-        self._share = Share(before_revoke)
+        self._share = Share()
 
     @property
     def owned(self) -> set[TopicPartition]:

@@ -187,13 +187,6 @@ class Log(Protocol):
     def commit(self, commit: Commit) -> None:
         """Makes it all durable in one transaction, or raises and nothing of it is."""
 
-    def begin(self, commit: Commit) -> bool:
-        """Begins a commit that goes on by itself, or returns False: then ``commit`` has to make it. Until
-        ``finish`` the owner may only poll, ask for ends and append events."""
-
-    def finish(self) -> None:
-        """Returns when the commit that was begun is durable, or raises as ``commit`` does."""
-
     def append_commands(self, commands: Sequence[Message]) -> list[int]:
         """Appends to the command topic in one transaction of its own; returns the offsets in order."""
 

@@ -248,12 +248,6 @@ class SqliteLog:
                 )
             self._advance(ends)
 
-    def begin(self, commit: Commit) -> bool:
-        return False  # it costs the processor, which nothing else could use meanwhile
-
-    def finish(self) -> None:
-        raise AssertionError("nothing is begun")
-
     def append_commands(self, commands: Sequence[Message]) -> list[int]:
         return [offset for _, offset in self.append_events(topics.COMMANDS, commands)]
 

@@ -96,7 +96,6 @@ class Spy:
         self.commits: list[Commit] = []
         self.ages_ms: list[float] = []
         self._stamps: list[int] = []
-        self._begun: tuple[Commit, list[int]]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
@@ -108,24 +107,10 @@ class Spy:
 
     def commit(self, commit: Commit) -> None:
         self._log.commit(commit)
-        self._committed(commit, self._stamps)
-        self._stamps = []
-
-    def begin(self, commit: Commit) -> bool:
-        is_begun = self._log.begin(commit)
-        if is_begun:
-            self._begun = commit, self._stamps
-            self._stamps = []
-        return is_begun
-
-    def finish(self) -> None:
-        self._log.finish()
-        self._committed(*self._begun)
-
-    def _committed(self, commit: Commit, stamps: list[int]) -> None:
         self.commits.append(commit)
         now_ms = time.time() * 1000
-        self.ages_ms += [now_ms - stamp for stamp in stamps]
+        self.ages_ms += [now_ms - stamp for stamp in self._stamps]
+        self._stamps.clear()
 
     def summary(self) -> dict[str, Any]:
         digest = hashlib.sha256()

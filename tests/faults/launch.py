@@ -206,8 +206,7 @@ def _wire(fuse: Fuse) -> None:
     _around(Worker, "_apply_commands", after=applied)
     _around(Worker, "_make_up", before=at("before catching up"), after=past("after catching up"))
     _around(KafkaLog, "restore", after=restored)
-    for name in ("commit", "finish"):
-        _around(KafkaLog, name, after=past("after commit"))
+    _around(KafkaLog, "commit", after=past("after commit"))
     _around(KafkaLog, "append_commands", before=appending, after=appended)
 
 

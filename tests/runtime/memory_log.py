@@ -7,9 +7,8 @@ raises ``Died`` at the call that ``Fate`` names, before or after the call took e
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from service.log.port import (
     Assignment,
@@ -72,15 +71,12 @@ class Store:
 
 
 class MemoryLog:
-    """``aside``: whether commits can be begun, and if so, whether they take effect at once or at the end."""
-
     def __init__(
-        self, store: Store, fate: Fate | None = None, *, aside: Literal["early", "late"] | None = None
+        self, store: Store, fate: Fate | None = None, *, on_commit: Callable[[], None] | None = None
     ) -> None:
         self.store = store
         self.fate = fate or Fate()
-        self._aside = aside
-        self._begun: Commit | None = None
+        self._on_commit = on_commit
         self._topics: set[str] = set()
         self._gained: list[TopicPartition] = []
         self._lost: list[TopicPartition] = []
@@ -101,13 +97,11 @@ class MemoryLog:
         self.fate.meet("open", after=False)
 
     def close(self) -> None:
-        self._begun = None
         self._topics.clear()
         self._gained.clear()
         self._readers.clear()
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        self._alone()
         self.fate.meet("subscribe", after=False)
         for topic in topics:
             if topic not in self._topics:
@@ -118,12 +112,10 @@ class MemoryLog:
         return self.store.partitions
 
     def position(self, partition: TopicPartition) -> Position | None:
-        self._alone()
         self.fate.meet("position", after=False)
         return self.store.positions.get(partition)
 
     def restore(self, partition: TopicPartition) -> Iterator[StateRecord]:
-        self._alone()
         self.fate.meet("restore", after=False)
         return iter([StateRecord(key, value) for key, value in self.store.state[partition].items()])
 
@@ -170,35 +162,7 @@ class MemoryLog:
         raise AssertionError("not used here")
 
     def commit(self, commit: Commit) -> None:
-        self._alone()
         self.fate.meet("commit", after=False)
-        self._write(commit)
-        self.fate.meet("commit", after=True)
-
-    def begin(self, commit: Commit) -> bool:
-        if self._aside is None:
-            return False
-        self._alone()
-        self.fate.meet("begin", after=False)
-        self._begun = commit
-        if self._aside == "early":
-            self._write(commit)
-        self.fate.meet("begin", after=True)
-        return True
-
-    def finish(self) -> None:
-        assert self._begun is not None
-        self.fate.meet("finish", after=False)
-        if self._aside == "late":
-            self._write(self._begun)
-        self._begun = None
-        self.fate.meet("finish", after=True)
-
-    def _alone(self) -> None:
-        """What must not be done while a commit is under way."""
-        assert self._begun is None
-
-    def _write(self, commit: Commit) -> None:
         self.store.outputs += commit.outputs
         for partition, records in commit.state.items():
             for key, value in records:
@@ -207,9 +171,9 @@ class MemoryLog:
                 else:
                     self.store.state[partition][key] = value
         self.store.positions.update(commit.positions)
+        self.fate.meet("commit", after=True)
 
     def append_commands(self, commands: Sequence[Message]) -> list[int]:
-        self._alone()
         self.fate.meet("append_commands", after=False)
         first = len(self.store.commands)
         for place, message in enumerate(commands):

@@ -1,4 +1,4 @@
-"""The worker dies at every call to the log, before and after it took effect, and starts again.
+"""The worker dies at every call to the log, once before and once after it took effect, and starts again.
 
 What is in the output is what an uninterrupted run wrote: no record more, none less, in order per stream."""
 
@@ -8,14 +8,13 @@ import json
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
 from service.engine.commands import Command, DeleteQuery, PatchQuery, PutQuery, PutSource
 from service.engine.engine import Engine, EngineLimits
-from service.log.port import LogError, LogFenced, LogUnavailable, Message, Output
+from service.log.port import Message, Output
 from service.metrics import Metrics
 from service.requests import CommandRequest
 from service.worker import Worker
@@ -57,9 +56,6 @@ class Life:
     make_engine: Callable[[], Engine] = Engine
     #: turns of the loop after each act; as many again for a command
     turns = 4
-    #: a poll that finds so many events has not found all, perhaps
-    most = 100
-    aside: Literal["early", "late"] | None = None
 
     def __init__(self, fate: Fate) -> None:
         self.store = Store()
@@ -68,19 +64,13 @@ class Life:
 
     def _begin(self) -> Worker:
         return Worker(
-            self.make_log(),
+            MemoryLog(self.store, self.fate),
             type(self).make_engine,
             Metrics(),
             clock=lambda: 1000,
             max_message_bytes=1 << 20,
-            max_batch_events=self.most,
+            max_batch_events=100,
         )
-
-    def make_log(self) -> MemoryLog:
-        return MemoryLog(self.store, self.fate, aside=self.aside)
-
-    def turn(self, *requests: CommandRequest) -> None:
-        self.worker.step(requests, timeout_s=0)
 
     def survive(self, act: Callable[[], None]) -> None:
         """Does something; if the worker dies of it, a new one starts and the rest of the log is processed."""
@@ -96,7 +86,7 @@ class Life:
             self.worker.open()
             turns = 4
         for _ in range(turns):
-            self.turn()
+            self.worker.step([], timeout_s=0)
 
     def pay(self) -> None:
         """Writes all that is owed."""
@@ -104,7 +94,7 @@ class Life:
         def act() -> None:
             self._settle()
             while self.worker.engine.owes:
-                self.turn()
+                self.worker.step([], timeout_s=0)
 
         self.survive(act)
 
@@ -127,9 +117,9 @@ class Life:
         def act() -> None:
             self._settle()
             request = CommandRequest([command], True, heard.append, lambda error: None)
-            self.turn(request)
+            self.worker.step([request], timeout_s=0)
             for _ in range(self.turns):
-                self.turn()
+                self.worker.step([], timeout_s=0)
 
         self.survive(act)
         if not heard:
@@ -147,8 +137,14 @@ def _by_stream(outputs: list[Output]) -> dict[bytes | None, list[tuple[str, Any]
     return streams
 
 
-CLEAN = Life(Fate())
-CLEAN.play()
+def _uninterrupted() -> tuple[Life, Fate]:
+    fate = Fate()
+    life = Life(fate)
+    life.play()
+    return life, fate
+
+
+CLEAN, COUNTED = _uninterrupted()
 
 
 def test_the_uninterrupted_run_says_what_the_script_means() -> None:
@@ -172,93 +168,17 @@ def test_the_uninterrupted_run_says_what_the_script_means() -> None:
     assert sum(topic == "dead_letter" for topic, _, _ in CLEAN.outputs()) == 1
 
 
-class Early(Life):
-    """Steps with many events are committed aside, and durable before anybody looks."""
-
-    most = 2
-    aside = "early"
-
-
-class Late(Early):
-    """... not before somebody looks."""
-
-    aside = "late"
-
-
-@pytest.mark.parametrize("kind", [Life, Early, Late])
-def test_death_at_every_call_changes_nothing(kind: type[Life]) -> None:
-    """Before every call, which is after the one before it as well, and after the last."""
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_death_at_every_call_changes_nothing(after: bool) -> None:
     expected = _by_stream(CLEAN.outputs())
-    calm = kind(fate := Fate())
-    calm.play()
-    assert _by_stream(calm.outputs()) == expected
-    assert (kind is not Life) == (("begin", "poll") in pairwise(fate.names)), "taken in while one is made"
     died = 0
-    for at in range(fate.calls):
-        life = kind(Fate(at, after=at == fate.calls - 1))
+    for at in range(COUNTED.calls):
+        fate = Fate(at=at, after=after)
+        life = Life(fate)
         life.play()
-        died += life.fate.at == -1
-        assert _by_stream(life.outputs()) == expected, f"died at call {at}, {fate.names[at]}"
-    assert died >= fate.calls - 1
-
-
-class Failing(MemoryLog):
-    """One of the commits that are made aside fails."""
-
-    failure: LogError
-    at = -1
-
-    def finish(self) -> None:
-        self.at -= 1
-        if self.at == -1:
-            self._begun = None
-            raise self.failure
-        super().finish()
-
-
-class Troubled(Life):
-    """A worker whose log fails once, as the runtime treats it."""
-
-    most = 2
-
-    def __init__(self, at: int, failure: LogError, aside: Literal["early", "late"]) -> None:
-        self.log = Failing(Store(), aside=aside)
-        self.log.at, self.log.failure = at, failure
-        super().__init__(self.log.fate)
-        self.store = self.log.store
-
-    def make_log(self) -> MemoryLog:
-        return self.log
-
-    def turn(self, *requests: CommandRequest) -> None:
-        try:
-            super().turn(*requests)
-        except LogUnavailable as away:
-            self.worker.turn_away(away)
-        except LogFenced:
-            self.worker.close()
-            self.worker.open()
-
-
-@pytest.mark.parametrize(
-    ("failure", "aside"),
-    [
-        pytest.param(LogUnavailable("away"), "late", id="nothing is written"),
-        pytest.param(LogFenced("passed over"), "late", id="nothing is to be written"),
-        pytest.param(LogFenced("not known"), "early", id="it is written, and nobody knows"),
-    ],
-)
-def test_a_commit_aside_that_fails_is_made_once(failure: LogError, aside: Literal["early", "late"]) -> None:
-    expected = _by_stream(CLEAN.outputs())
-    at = 0
-    while True:
-        life = Troubled(at, failure, aside)
-        life.play()
-        if life.log.at >= 0:  # there are not so many
-            break
-        assert _by_stream(life.outputs()) == expected, f"the commit aside number {at} has failed"
-        at += 1
-    assert at > 2
+        died += fate.at == -1
+        assert _by_stream(life.outputs()) == expected, f"died at call {at}, {COUNTED.names[at]}"
+    assert died > 10
 
 
 MANY = [f"{letter}{number}" for letter in "abcd" for number in range(4)]
