@@ -111,6 +111,11 @@ class Requests:
         return [*self._waiting, *begun, *(one.request for one in self._open.values())]
 
     @property
+    def unjudged(self) -> bool:
+        """Whether there is something to judge."""
+        return bool(self._waiting) or self.in_work
+
+    @property
     def in_work(self) -> bool:
         """Whether a part of a request has been judged, and the rest waits for the next step."""
         return self._judging is not None

@@ -47,6 +47,10 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="address that the HTTP server binds")
     port: int = Field(8080, ge=0, le=65535, description="its port; 0 takes a free one")
 
+    kafka_client: Literal["auto", "kafka-python", "confluent-kafka"] = Field(
+        "auto",
+        description="library that talks to Kafka; auto: confluent-kafka if it is installed, or kafka-python",
+    )
     topic_prefix: str = Field(
         "", pattern=r"^[A-Za-z0-9._-]{0,100}$", description="put before every topic name on Kafka"
     )
@@ -168,7 +172,8 @@ class Settings(BaseSettings):
         "", description="host in that principal, if not the broker's"
     )
     kafka_sasl_oauth_token_file: str = Field(
-        "", description="file with a bearer token, for OAUTHBEARER; read anew for every connection"
+        "",
+        description="file with a bearer token, for OAUTHBEARER; read anew for each connection, or minute",
     )
 
     schema_registry_url: str = Field(

@@ -469,13 +469,14 @@ class Worker:
         """Judges what is asked for, once the catalog has seen all commands there are. Before what clients ask
         for comes the deletion of queries whose time has come; and what late askers of that have hidden, to be
         written once more."""
-        if not self._caught_up():
-            return
         catalog, now = self.engine.catalog, self._clock()
+        wanted: list[Command] = []
         if not self._requests.in_work:
-            wanted: list[Command] = [*catalog.expired(now), *catalog.restated()]
-            if wanted:
-                self._requests.add_first(CommandRequest(wanted, False, lambda _: None, lambda _: None))
+            wanted = [*catalog.expired(now), *catalog.restated()]
+        if not (wanted or self._requests.unjudged) or not self._caught_up():
+            return  # most steps have nothing to judge, and need not ask the log
+        if wanted:
+            self._requests.add_first(CommandRequest(wanted, False, lambda _: None, lambda _: None))
         self._requests.judge(self.engine, now, self._caught_up, self._active_from)
 
     def _tick(self, step: _Step) -> None:

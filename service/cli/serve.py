@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +115,7 @@ def _serve(settings: Settings) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     runtime.start()
     address = _address(listening, "https" if certificate else "http")
-    _logger.info("rangewatch %s, log %s, listening on %s", __version__, settings.log, address)
+    _logger.info("rangewatch %s, log %s, listening on %s", __version__, _log_name(settings), address)
     _watch(runtime, server, certificate)
     try:
         server.run(sockets=[listening])
@@ -184,8 +185,11 @@ def open_log(settings: Settings) -> Log:
 
         return SqliteLog(settings.log_place, max_message_bytes=max_bytes)
     from service.log.kafka import KafkaLog
-    from service.log.kafka_security import client_options
+    from service.log.kafka_library import is_installed
+    from service.log.kafka_security import client_of, client_options
 
+    if not is_installed(settings.kafka_client):
+        raise CliError(f"setting 'kafka_client': {settings.kafka_client} is not installed (the extra: fast)")
     worker = settings.worker or f"{socket.gethostname()}-{settings.port or os.getpid()}"
     return KafkaLog(
         settings.log_place,
@@ -195,7 +199,16 @@ def open_log(settings: Settings) -> Log:
         partitions=settings.partitions,
         replication=settings.replication,
         max_message_bytes=max_bytes,
-        client_options=client_options(settings),
+        client=client_of(settings),
+        client_options=partial(client_options, settings),
         timeout_s=settings.log_timeout_s,
         session_timeout_s=settings.session_timeout_s,
     )
+
+
+def _log_name(settings: Settings) -> str:
+    if settings.log_kind == "sqlite":
+        return settings.log
+    from service.log.kafka_security import client_of
+
+    return f"{settings.log} over {client_of(settings)}"

@@ -24,21 +24,23 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any
-
-from kafka.errors import KafkaError
-from kafka.structs import OffsetAndMetadata
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from service.log import topics
 from service.log.clock import now_ms
-from service.log.kafka_client import Cluster
-from service.log.kafka_reader import CommandReader, GroupReader
-from service.log.kafka_writer import Appender, Partitions, Send, Transactions, key_hash
+from service.log.kafka_library import (
+    KAFKA_PYTHON,
+    CommandReader,
+    GroupReader,
+    Mark,
+    OptionsOf,
+    Placed,
+    library,
+)
 from service.log.port import (
     MOST_COMMANDS,
     Commit,
+    LogError,
     LogFenced,
     LogUnavailable,
     LogUnusable,
@@ -64,8 +66,8 @@ class KafkaLog:
     ``transactional_id`` belongs to one worker at a time: opening a log with it fences the previous holder.
     A worker that has been silent for ``session_timeout_s`` is passed over by the group.
     ``partitions``, ``replication`` and ``command_history_ms`` are for topics that the log creates.
-    ``client_options`` are settings that kafka-python's consumer, producer and admin client all know
-    (security, mostly). ``clock_ms`` stamps the records that are written (ms since 1970).
+    ``client`` names the library (``kafka_library``); ``client_options`` gives its options of security
+    (``kafka_security``). ``clock_ms`` stamps the records that are written (ms since 1970).
     """
 
     def __init__(
@@ -81,7 +83,8 @@ class KafkaLog:
         command_history_ms: int = 7 * _DAY_MS,
         timeout_s: float = 20.0,
         session_timeout_s: float = 15.0,
-        client_options: Mapping[str, Any] | None = None,
+        client: str = KAFKA_PYTHON,
+        client_options: OptionsOf = lambda _: {},
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._group = group
@@ -89,16 +92,17 @@ class KafkaLog:
         self._clock_ms = clock_ms
         self._partitions = partitions
         self._command_history_ms = command_history_ms
-        self._cluster = Cluster(
+        self._library = library(client)
+        self._cluster = self._library.cluster(
             bootstrap,
             topic_prefix=topic_prefix,
             replication=replication,
             max_message_bytes=max_message_bytes,
             timeout_s=timeout_s,
-            client_options=client_options or {},
+            client_options=client_options,
         )
-        self._transactions = Transactions(self._cluster, transactional_id)
-        self._appender = Appender(self._cluster)
+        self._transactions = self._library.transactions(self._cluster, transactional_id)
+        self._appender = self._library.appender(self._cluster)
         self._events: GroupReader | None = None
         self._command_reader: CommandReader | None = None
         self._unread_commands: list[Record] = []
@@ -113,8 +117,8 @@ class KafkaLog:
             self._make_topics()
             self._transactions.open()
             self._appender.open()
-            self._command_reader = CommandReader(self._cluster, topics.COMMANDS)
-            self._events = GroupReader(self._cluster, self._group, self._session_timeout_s)
+            self._command_reader = self._library.command_reader(self._cluster, topics.COMMANDS)
+            self._events = self._library.group_reader(self._cluster, self._group, self._session_timeout_s)
         except BaseException:
             self.close()
             raise
@@ -142,7 +146,7 @@ class KafkaLog:
         commands, self._command_reader = self._command_reader, None
         self._unread_commands, self._next_command, self._written_commands = [], 0, 0
         with contextlib.ExitStack() as ending:  # in reverse, and all of it whatever happens
-            ending.enter_context(contextlib.suppress(KafkaError))
+            ending.enter_context(contextlib.suppress(LogError))
             ending.callback(self._cluster.close)
             ending.callback(self._appender.close)
             ending.callback(self._transactions.close)
@@ -171,8 +175,9 @@ class KafkaLog:
         if committed is None:
             return None
         if not committed.metadata.isdigit():
+            place = f"{self._cluster.name(partition.topic)}/{partition.partition}"
             raise LogUnusable(
-                f"the offset of {self._cluster.partition(partition)} in the group {self._group} was not "
+                f"the offset of {place} in the group {self._group} was not "
                 "committed by this program (no command offset): commit none by hand, or use another group"
             )
         return Position(committed.offset, int(committed.metadata))
@@ -239,10 +244,7 @@ class KafkaLog:
                 self._next_command = commands.position
                 taken, self._unread_commands = self._unread_commands, []
                 return Polled(events.take_assignment(), chunks, taken, self._next_command)
-            if events.joined:
-                events.when_fetched(self._news.set)
-                commands.when_fetched(self._news.set)
-                self._news.wait(min(left_s, _TICK_S))
+            events.wait(commands, self._news, min(left_s, _TICK_S))
 
     def answers(self) -> bool:
         return self._cluster.answers()
@@ -258,29 +260,23 @@ class KafkaLog:
         gone = (commit.positions.keys() | commit.state.keys()) - events.owned
         if gone or (commit.positions and events.membership is None):
             raise LogFenced(f"the group has passed this worker over (lost: {sorted(gone)})")
-        offsets = {
-            self._cluster.partition(partition): OffsetAndMetadata(position.event, str(position.command), -1)
+        marks = {
+            partition: Mark(position.event, str(position.command))
             for partition, position in commit.positions.items()
         }
-        self._transactions.run(partial(self._fill, commit), offsets, events.membership)
+        self._transactions.commit(
+            commit.outputs, self._state(commit), marks, events.membership, self._clock_ms()
+        )
 
-    def _fill(self, commit: Commit, send: Send, partitions: Partitions) -> Iterator[Any]:
-        ts = self._clock_ms()
-        for topic, key, value in commit.outputs:
-            name, count = partitions.topic(topic)
-            yield send(name, value, key, None, None if key is None else key_hash(key) % count, ts)
+    def _state(self, commit: Commit) -> Iterator[Placed]:
         for partition, records in commit.state.items():
-            name, _ = partitions.topic(topics.STATE)
-            number, head = self._state_of(partition).partition, _state_head(partition)
+            place, head = self._state_of(partition), _state_head(partition)
             for record in records:
-                yield send(name, record.value, head + record.key, None, number, ts)
+                yield Placed(place, head + record.key, record.value)
 
     def append_commands(self, commands: Sequence[Message]) -> list[int]:
-        name, ts = self._cluster.name(topics.COMMANDS), self._clock_ms()
-        written = self._transactions.run(
-            lambda send, _: (send(name, value, key, None, 0, ts) for key, value, _ in commands)
-        )
-        offsets = [future.value.offset for future in written]
+        messages = (Placed(_COMMANDS, key, value) for key, value, _ in commands)
+        offsets = self._transactions.append(messages, self._clock_ms())
         if offsets:
             self._written_commands = offsets[-1] + 1
         return offsets

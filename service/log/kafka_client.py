@@ -22,6 +22,7 @@ from kafka import errors as kafka_errors
 from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
 from kafka.protocol.consumer import IsolationLevel
 
+from service.log.kafka_library import KAFKA_PYTHON, LOOKS_THE_SAME, OptionsOf
 from service.log.port import LogError, LogFenced, LogUnavailable, LogUnusable, Record, TopicPartition
 
 #: A worker that has been passed over by its group, whose transactional id another one uses now, or whose
@@ -101,7 +102,7 @@ class Cluster:
         replication: int,
         max_message_bytes: int,
         timeout_s: float,
-        client_options: Mapping[str, Any],
+        client_options: OptionsOf,
     ) -> None:
         self.max_message_bytes = max_message_bytes
         self.timeout_s = timeout_s
@@ -112,7 +113,7 @@ class Cluster:
             "bootstrap_timeout_ms": int(timeout_s * 1000),
             "request_timeout_ms": int(timeout_s * 1000),
             "reconnect_backoff_max_ms": 1000,
-            **client_options,
+            **client_options(KAFKA_PYTHON),
         }
         self._admin: KafkaAdminClient | None = None
         self._partition_counts: dict[str, int] = {}
@@ -130,8 +131,7 @@ class Cluster:
             if self.options.get("security_protocol", "PLAINTEXT") == "PLAINTEXT":
                 raise
             # A broker ends such a connection before the library has read why.
-            hint = "; a wrong password, certificate or security protocol looks the same"
-            raise LogUnavailable(f"{away}{hint}") from away
+            raise LogUnavailable(f"{away}{LOOKS_THE_SAME}") from away
 
     def answers(self) -> bool:
         """Whether a broker answers a client that comes anew."""
@@ -144,9 +144,10 @@ class Cluster:
 
     def close(self) -> None:
         if self._admin is not None:
-            self._admin.close()
-            self._admin = None
-        self._partition_counts.clear()
+            admin, self._admin = self._admin, None
+            self._partition_counts.clear()
+            with translated():
+                admin.close()
 
     @property
     def admin(self) -> KafkaAdminClient:

@@ -3,31 +3,35 @@
 Idea: a poll of either never waits for data. Each says through ``when_fetched`` that something has come in,
 so that one thread waits for events, commands and ``wake`` at once.
 
-Invariants of ``GroupReader``:
+Invariants of ``GroupReader`` (``kafka_library`` says what its methods do):
 
 1. A partition is paused from the moment it is assigned until ``start``; nothing of it is delivered before.
-2. In a rebalance every partition is lost first and what is assigned then is gained, even if it is the same:
-   another worker may have had it in between. (The library's "range" strategy, which gives the same numbers
-   of different topics to the same worker.)
+2. In a rebalance every partition is lost first and what is assigned then is gained (``Share``), by the
+   library's "range" strategy, which gives the same numbers of different topics to the same worker.
 3. ``membership`` is the generation that the reported assignment belongs to. A commit that names it is refused
    by the group once there is a newer one.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer
 from kafka import TopicPartition as ClusterPartition
-from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
+from kafka.structs import ConsumerGroupMetadata
 
 from service.log.kafka_client import Cluster, translated
-from service.log.port import Assignment, Chunk, LogFenced, Record, TopicPartition
+from service.log.kafka_library import Mark
+from service.log.kafka_share import Share
+from service.log.port import Assignment, Chunk, Record, TopicPartition
 
 #: A fetch that finds nothing comes back after this, and only then can a partition join the next one.
 _FETCH_WAIT_MS = 250
 _JOIN_WAIT_MS = 300
+#: What confluent-kafka writes behind every note.
+_NOTE_END = "\0"
 
 
 class GroupReader:
@@ -48,15 +52,20 @@ class GroupReader:
         self._topics: list[str] = []
         self._started: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
-        self._gained: list[TopicPartition] = []
-        self._lost: list[TopicPartition] = []
-        self.owned: set[TopicPartition] = set()
-        self.joined = True
-        self.membership: ConsumerGroupMetadata | None = None
+        self._share = Share()
+
+    @property
+    def owned(self) -> set[TopicPartition]:
+        return self._share.owned
+
+    @property
+    def membership(self) -> ConsumerGroupMetadata | None:
+        return self._share.membership
 
     def close(self, timeout_s: float) -> None:
         """Leaves the group, so that the others need not wait for the session to end."""
-        self._consumer.close(autocommit=False, timeout_ms=timeout_s * 1000)
+        with translated():
+            self._consumer.close(autocommit=False, timeout_ms=timeout_s * 1000)
 
     def subscribe(self, topics: Iterable[str]) -> None:
         wanted = sorted(topics)
@@ -67,9 +76,9 @@ class GroupReader:
             if not wanted:
                 self._consumer.unsubscribe()
                 self.revoke(self.owned)
-                self.joined = True
+                self._share.joined = True
                 return
-            self.joined = False
+            self._share.joined = False
             names = [self._cluster.name(topic) for topic in wanted]
             self._consumer.subscribe(topics=names, listener=self._listener)
             for name in names:  # known before the group is joined, or the assignment would be empty
@@ -81,13 +90,13 @@ class GroupReader:
             return []
         with translated():
             self._join()
-            if not self.joined:
+            if not self._share.joined:
                 return []
             polled = self._consumer.poll(timeout_ms=0, max_records=max_records)
             if self.membership is None and self.owned:
                 membership = self._consumer.group_metadata()
                 # Without a generation the group would take commits from anybody.
-                self.membership = membership if membership.generation_id >= 0 else None
+                self._share.membership = membership if membership.generation_id >= 0 else None
             return [self._chunk(source, found) for source, found in polled.items()]
 
     def _join(self) -> None:
@@ -96,7 +105,7 @@ class GroupReader:
         The library's own poll would do so too, but one that does not wait forgets a round that ends between
         two polls; and where it was changed metadata that began the round, it never joins again."""
         coordinator = self._consumer._coordinator
-        if not self.joined:
+        if not self._share.joined:
             coordinator.request_rejoin()
         if coordinator.need_rejoin():
             coordinator.poll(timeout_ms=_JOIN_WAIT_MS)
@@ -106,31 +115,30 @@ class GroupReader:
         position = self._consumer.position(source, timeout_ms=0) or 0
         return Chunk(self._cluster.own(source), records, max(position, records[-1].offset + 1))
 
+    def wait(self, commands: CommandReader, news: threading.Event, timeout_s: float) -> None:
+        """Waits until ``news`` is set or a fetch comes in. Not in a rebalance: there ``poll`` waits."""
+        if self._share.joined:
+            self.when_fetched(news.set)
+            commands.when_fetched(news.set)
+            news.wait(timeout_s)
+
     @property
     def settled(self) -> bool:
-        """Whether the group has dealt out what is subscribed to, and all of it has been reported."""
-        return self.joined and not self.changed
+        return self._share.settled
 
     @property
     def changed(self) -> bool:
-        """Whether there is something for ``take_assignment``."""
-        return bool(self._gained or self._lost)
+        return self._share.changed
 
     def take_assignment(self) -> Assignment:
-        """What has been gained and lost since the last call."""
-        taken = Assignment(self._gained, self._lost)
-        self._gained, self._lost = [], []
-        return taken
+        return self._share.take()
 
-    def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+    def committed(self, partition: TopicPartition) -> Mark | None:
         """The offset that the group has committed. Waits for transactions that are about to move it."""
-        source, timeout_ms = self._cluster.partition(partition), self._cluster.patience_s * 1000
-        with translated():
-            return self._consumer.committed(source, metadata=True, timeout_ms=timeout_ms)
+        return _committed(self._consumer, self._cluster, partition)
 
     def start(self, partition: TopicPartition, offset: int) -> None:
-        if partition not in self.owned:
-            raise LogFenced(f"{partition.topic}/{partition.partition} has moved to another worker")
+        self._share.check(partition)
         self._consumer.seek(self._cluster.partition(partition), offset)
         self._started.add(partition)
         self._resume(partition)
@@ -156,25 +164,17 @@ class GroupReader:
     # ---- called by the listener while a poll waits for the group
 
     def revoke(self, partitions: Iterable[TopicPartition]) -> None:
-        self.joined = False
-        self.membership = None
-        for partition in sorted(self.owned.intersection(partitions)):
-            self.owned.discard(partition)
-            self._started.discard(partition)
-            self._paused.discard(partition)
-            if partition in self._gained:  # nobody has heard of it yet
-                self._gained.remove(partition)
-            else:
-                self._lost.append(partition)
+        revoked = self._share.revoke(partitions)
+        self._started -= revoked
+        self._paused -= revoked
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        self.joined = True
-        for partition in sorted(partitions):
+        assigned = list(partitions)
+        for partition in assigned:
             source = self._cluster.partition(partition)
             self._consumer.pause(source)
             self._consumer.seek(source, 0)  # anywhere: a partition without a position is looked up at once
-            self.owned.add(partition)
-            self._gained.append(partition)
+        self._share.assign(assigned)
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
@@ -198,7 +198,8 @@ class CommandReader:
         self._sought = False
 
     def close(self) -> None:
-        self._consumer.close(autocommit=False)
+        with translated():
+            self._consumer.close(autocommit=False)
 
     def seek(self, offset: int) -> None:
         self._consumer.seek(self._source, offset)
@@ -224,6 +225,34 @@ class CommandReader:
     def when_fetched(self, call: Callable[[], None]) -> None:
         """Calls, from another thread, when a fetch that is under way comes in."""
         _when_fetched(self._consumer, call)
+
+
+class Notes:
+    """What a group has committed, seen by one who is not of it. Connects with the first question."""
+
+    def __init__(self, cluster: Cluster, group: str) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._consumer: KafkaConsumer | None = None
+
+    def committed(self, partition: TopicPartition) -> Mark | None:
+        """As ``GroupReader.committed``."""
+        if self._consumer is None:
+            self._consumer = self._cluster.consumer(group_id=self._group, retry_backoff_ms=20)
+        return _committed(self._consumer, self._cluster, partition)
+
+    def close(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            with translated():
+                consumer.close(autocommit=False, timeout_ms=0)
+
+
+def _committed(consumer: KafkaConsumer, cluster: Cluster, partition: TopicPartition) -> Mark | None:
+    source, timeout_ms = cluster.partition(partition), cluster.patience_s * 1000
+    with translated():
+        found = consumer.committed(source, metadata=True, timeout_ms=timeout_ms)
+    return None if found is None else Mark(found.offset, found.metadata.removesuffix(_NOTE_END))
 
 
 def _when_fetched(consumer: KafkaConsumer, call: Callable[[], None]) -> None:

@@ -1,8 +1,9 @@
-"""How the settings of security reach the client of Kafka.
+"""How the settings of security reach the library that talks to Kafka.
 
-A setting ``kafka_sasl_plain_username`` is the client's ``sasl_plain_username``, and so on; what is empty is
-left to the client. What is about TLS becomes one context, because the client cannot read all of it (its
-``ssl_crlfile`` fails), and so that a mistake ends the start instead of being tried again and again.
+That is kafka-python here; ``confluent_security`` has the options of the other one. A setting
+``kafka_sasl_plain_username`` is the client's ``sasl_plain_username``, and so on; what is empty is left to the
+client. What is about TLS becomes one context, because the client cannot read all of it (its ``ssl_crlfile``
+fails), and so that a mistake ends the start instead of being tried again and again.
 
 Not for: addresses, topics and time limits (``kafka_client``).
 """
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from service.log.confluent_security import librdkafka_options
+from service.log.kafka_library import AUTO, CONFLUENT_KAFKA, KAFKA_PYTHON, chosen
 from service.settings import Settings, SettingsError, read_secret
 from service.tls import kafka_context
 
@@ -18,11 +21,22 @@ _PREFIX = "kafka_"
 _TOKEN_FILE = "kafka_sasl_oauth_token_file"
 
 
-def client_options(settings: Settings) -> dict[str, Any]:
-    """Options that the library's consumer, producer and admin client all know. Raises SettingsError."""
+def client_of(settings: Settings) -> str:
+    """The library that the settings stand for. The native one is mostly built without Kerberos."""
+    if settings.kafka_client == AUTO and settings.kafka_sasl_mechanism == "GSSAPI":
+        return KAFKA_PYTHON
+    return chosen(settings.kafka_client)
+
+
+def client_options(settings: Settings, client: str = KAFKA_PYTHON) -> dict[str, Any]:
+    """Options that a library's consumer, producer and admin client all know. Raises SettingsError."""
+    has_tls = settings.kafka_security_protocol.endswith("SSL")
+    context = kafka_context(settings) if has_tls else None  # files that do not fit are told of, whoever reads
+    if chosen(client) == CONFLUENT_KAFKA:
+        return librdkafka_options(settings)
     options: dict[str, Any] = {"security_protocol": settings.kafka_security_protocol}
-    if settings.kafka_security_protocol.endswith("SSL"):
-        options["ssl_context"] = kafka_context(settings)
+    if context is not None:
+        options["ssl_context"] = context
     if settings.kafka_sasl_mechanism:
         options |= _sasl_options(settings)
     return options

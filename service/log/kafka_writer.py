@@ -7,7 +7,7 @@ Invariants:
    (it would: offsets that were not committed are sent again with the next transaction's).
 2. Before a transaction is committed every message of it has been acknowledged, one by one: the library does
    not fail a transaction for a batch that has merely run out of time.
-3. A commit whose outcome is unknown (the broker went away while it was made) counts as fencing: whoever wrote
+3. A commit whose outcome is unknown (the broker went away while it was made) counts as fencing: whoever made
    it has to look in the log. After fencing nothing is written until the log is opened anew, or two workers
    with one transactional id would throw each other out forever.
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -28,10 +28,10 @@ from kafka.partitioner.default import murmur2
 from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
 
 from service.log.kafka_client import BATCH_OVERHEAD_BYTES, Cluster, log_error, translated
-from service.log.port import LogFenced, LogUnavailable, LogUnusable, Message
+from service.log.kafka_library import Mark, Placed
+from service.log.port import LogFenced, LogUnavailable, LogUnusable, Message, Output, TopicPartition
 
-Send = Callable[..., Any]
-"""``send(topic, value, key, headers, partition, timestamp_ms)`` of a producer: some 17 us a call."""
+_Fill = Callable[[KafkaProducer, "Partitions"], Iterable[Any]]
 
 _ABORT_S = 3.0
 _CLOSE_S = 2.0
@@ -84,9 +84,37 @@ class Transactions:
         if producer is not None:
             _discard(producer)
 
-    def run(
+    def commit(
         self,
-        fill: Callable[[Send, Partitions], Iterable[Any]],
+        outputs: Sequence[Output],
+        state: Iterable[Placed],
+        marks: Mapping[TopicPartition, Mark],
+        membership: ConsumerGroupMetadata | None,
+        ts: int,
+    ) -> None:
+        """Writes messages and the marks of the group in one transaction."""
+
+        def fill(producer: KafkaProducer, partitions: Partitions) -> Iterator[Any]:
+            for topic, key, value in outputs:
+                name, count = partitions.topic(topic)
+                place = None if key is None else key_hash(key) % count
+                yield producer.send(name, value, key, None, place, ts)
+            yield from _sent(producer, partitions, state, ts)
+
+        offsets = {
+            self._cluster.partition(partition): OffsetAndMetadata(mark.offset, mark.metadata, -1)
+            for partition, mark in marks.items()
+        }
+        self._run(fill, offsets, membership)
+
+    def append(self, messages: Iterable[Placed], ts: int) -> list[int]:
+        """Writes messages in one transaction; returns their offsets in order."""
+        written = self._run(lambda producer, partitions: _sent(producer, partitions, messages, ts))
+        return [future.value.offset for future in written]
+
+    def _run(
+        self,
+        fill: _Fill,
         offsets: Mapping[ClusterPartition, OffsetAndMetadata] | None = None,
         membership: ConsumerGroupMetadata | None = None,
     ) -> list[Any]:
@@ -107,7 +135,7 @@ class Transactions:
         futures: list[Any] = []
         try:
             producer.begin_transaction()
-            futures.extend(fill(producer.send, Partitions(producer, self._cluster)))
+            futures.extend(fill(producer, Partitions(producer, self._cluster)))
             if offsets:
                 step = producer._transaction_manager.send_offsets_to_transaction(offsets, membership)
                 _await(producer, step, deadline)
@@ -209,6 +237,13 @@ class Appender:
             if self._producer is None:
                 self._producer = _producer(self._cluster, retry_backoff_ms=20)
             return self._producer
+
+
+def _sent(
+    producer: KafkaProducer, partitions: Partitions, messages: Iterable[Placed], ts: int
+) -> Iterator[Any]:
+    for (topic, number), key, value in messages:
+        yield producer.send(partitions.topic(topic)[0], value, key, None, number, ts)
 
 
 def _place(key: bytes | None, partition: int | None, count: int) -> int | None:

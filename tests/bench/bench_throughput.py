@@ -1,9 +1,10 @@
-"""From Kafka to Kafka: the service against a bare transactional pass-through with the same client.
+"""From Kafka to Kafka: the service against a bare transactional pass-through, over both client libraries.
 
 Both read the same topic of one event a message with the same consumer settings, write with the same
 producer settings and commit in transactions of the same size; the pass-through does nothing else. The ratio
-is what the service costs. Seeded; the digest of the results is printed, and does not depend on how the log
-was cut.
+is what the service costs. Then the time from produce to committed result is measured at half of the service's
+load (``bench_latency``). Seeded; the digest of the results is printed, and depends neither on how the log was
+cut nor on the library, or the run fails.
 
     python -m tests.bench.bench_throughput [--events 200000] [--queries 10000] [--streams 1000]
 """
@@ -12,185 +13,88 @@ from __future__ import annotations
 
 import argparse
 import cProfile
-import hashlib
+import os
 import pstats
 import sys
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from deploy.kafka.broker import free_ports, start
 from service.decode import Decoder
 from service.engine.commands import PutQuery, PutSource
 from service.engine.effects import EventEffects, Task
 from service.engine.engine import Engine
-from service.log.kafka import KafkaLog
-from service.log.port import Commit, Message, Output, Position, Record, TopicPartition
-from service.metrics import Metrics
-from service.model import Refusal
+from service.garbage import collect_seldom
+from service.log.kafka_library import CONFLUENT_KAFKA, KAFKA_PYTHON
+from service.log.port import Record
 from service.wire import Encoder
-from service.worker import CommandRequest, Worker
-
-TOPIC = "events.fleet"
-BATCH = 10_000
-SOURCE = {"attributes": {"lat": "number", "lon": "number"}}
-
-
-def events(count: int, streams: int, seed: int) -> list[tuple[bytes, bytes]]:
-    """Random walks in the unit square, one event a message; (key, value)."""
-    rng = np.random.default_rng(seed)
-    place = rng.random((streams, 2))
-    made = []
-    who = rng.integers(0, streams, count)
-    steps = rng.normal(0, 0.002, (count, 2))
-    for i in range(count):
-        s = who[i]
-        place[s] = np.clip(place[s] + steps[i], 0, 1)
-        lat, lon = place[s].round(6).tolist()
-        id = f"vehicle-{s:05d}"
-        value = f'{{"stream_id":"{id}","ts":{1_700_000_000_000 + i},"lat":{lat},"lon":{lon}}}'
-        made.append((id.encode(), value.encode()))
-    return made
+from tests.bench.bench_latency import latency
+from tests.bench.on_kafka import (
+    BATCH,
+    SOURCE,
+    TOPIC,
+    Bare,
+    Host,
+    Spy,
+    events,
+    fill,
+    queries,
+    register,
+    worker_on,
+)
 
 
-def queries(count: int, seed: int, hits: float) -> list[PutQuery]:
-    """Square fences, so large that a point lies in ``hits`` of them on average."""
-    rng = np.random.default_rng(seed + 1)
-    side = (hits / count) ** 0.5
-    corners = rng.random((count, 2)) * (1 - side)
-    made = []
-    for i, (lat, lon) in enumerate(corners.tolist()):
-        box = {"lat": {"gte": lat, "lt": lat + side}, "lon": {"gte": lon, "lt": lon + side}}
-        made.append(PutQuery(None, {"id": f"fence-{i:05d}", "source": "fleet", "where": {"any": [box]}}))
-    return made
+class Spent(NamedTuple):
+    """Seconds of a run: by the clock, and of this process with the library's threads."""
+
+    wall: float
+    cpu: float
 
 
-class Host:
-    """A broker of its own, and logs on it."""
+class _Watch:
+    def __init__(self) -> None:
+        self._began = time.perf_counter(), time.process_time()
 
-    def __init__(self, directory: Path) -> None:
-        port, controller_port = free_ports(2)
-        self.broker = start(port, controller_port, directory)
-        self.number = 0
-
-    def log(self, name: str) -> KafkaLog:
-        self.number += 1
-        log = KafkaLog(
-            self.broker.address,
-            transactional_id=f"{name}-{self.number}",
-            group=name,
-            partitions=1,
-            max_message_bytes=8 << 20,
-        )
-        log.open()
-        return log
+    def spent(self) -> Spent:
+        return Spent(time.perf_counter() - self._began[0], time.process_time() - self._began[1])
 
 
-def fill(host: Host, made: list[tuple[bytes, bytes]]) -> None:
-    log = host.log("fill")
-    log.subscribe([TOPIC])
-    for at in range(0, len(made), 20_000):
-        log.append_events(TOPIC, [Message(key, value, 0) for key, value in made[at : at + 20_000]])
+def pass_through(host: Host, client: str, count: int, round_: int) -> Spent:
+    """What it takes to copy the topic."""
+    log = Spy(host.log(f"bare-{client}-{round_}", client))
+    bare = Bare(log)
+    while not bare.started:
+        bare.step()
+    watch = _Watch()
+    while bare.done < count:
+        bare.step()
+    spent = watch.spent()
     log.close()
+    return spent
 
 
-def pass_through(host: Host, count: int, round_: int) -> float:
-    """Seconds to copy the topic, one output an event, in transactions with positions."""
-    log = host.log(f"bare-{round_}")
-    log.subscribe([TOPIC])
-    partition = TopicPartition(TOPIC, 0)
-    done, began = 0, 0.0
-    while done < count:
-        polled = log.poll(timeout_s=1, max_records=BATCH)
-        for gained in polled.assignment.gained:
-            log.start(gained, None)
-            began = time.perf_counter()
-        for chunk in polled.chunks:
-            outputs = [Output("matches", record.key, record.value or b"") for record in chunk.records]
-            log.commit(Commit(outputs, {}, {partition: Position(chunk.next_offset, 0)}))
-            done += len(chunk.records)
-    seconds = time.perf_counter() - began
-    log.close()
-    return seconds
-
-
-class Spy:
-    """A log that keeps what is committed, for the digest after the run."""
-
-    def __init__(self, log: KafkaLog) -> None:
-        self._log = log
-        self.commits: list[Commit] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._log, name)
-
-    def commit(self, commit: Commit) -> None:
-        self._log.commit(commit)
-        self.commits.append(commit)
-
-    def summary(self) -> dict[str, Any]:
-        digest = hashlib.sha256()
-        topics: Counter[str] = Counter()
-        for commit in self.commits:
-            for topic, key, value in commit.outputs:
-                topics[topic] += 1
-                digest.update(b"%s %s %s\n" % (topic.encode(), key, value))
-        state = sum(len(records) for commit in self.commits for records in commit.state.values())
-        return {
-            **topics,
-            "state records": state,
-            "commits": len(self.commits),
-            "digest": digest.hexdigest()[:16],
-        }
-
-
-def worker_on(log: Spy) -> Worker:
-    return Worker(
-        log,  # type: ignore[arg-type]
-        Engine,
-        Metrics(),
-        clock=lambda: 1_700_000_000_000,
-        max_message_bytes=1_000_000,
-        max_batch_events=BATCH,
-    )
-
-
-def register(host: Host, registered: list[PutQuery]) -> None:
-    worker = worker_on(Spy(host.log("register")))
-    worker.open()
-    for commands in ([PutSource("fleet", SOURCE)], registered):
-        done: list[CommandRequest] = []
-        worker.step([CommandRequest(commands, True, done.append, _fail)], timeout_s=0.1)
-        while not done:
-            worker.step([], timeout_s=0.1)
-        refused = [one for one in done[0].results if isinstance(one, Refusal)]
-        assert not refused, refused[0]
-    worker.close()
-
-
-def service(host: Host, count: int, round_: int, *, profile: bool) -> tuple[float, dict[str, Any]]:
-    """Seconds of the worker for the same topic, and what it wrote."""
-    spy = Spy(host.log(f"service-{round_}"))
+def service(
+    host: Host, client: str, count: int, round_: int, *, profile: bool
+) -> tuple[Spent, dict[str, Any]]:
+    """What it takes the worker for the same topic, and what it wrote."""
+    spy = Spy(host.log(f"service-{client}-{round_}", client))
     worker = worker_on(spy)
     worker.open()
     while not worker.positions:
         worker.step([], timeout_s=0.1)
     profiler = cProfile.Profile()
-    began = time.perf_counter()
+    watch = _Watch()
     if profile:
         profiler.enable()
     while min(worker.positions.values()) < count:
         worker.step([], timeout_s=1)
-    seconds = time.perf_counter() - began
+    spent = watch.spent()
     profiler.disable()
     worker.close()
     if profile:
         pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(30)
-    return seconds, spy.summary()
+    return spent, spy.summary()
 
 
 def kernels(made: list[tuple[bytes, bytes]], registered: list[PutQuery]) -> dict[str, float]:
@@ -225,8 +129,18 @@ def kernels(made: list[tuple[bytes, bytes]], registered: list[PutQuery]) -> dict
     return {part: seconds / len(made) * 1e6 for part, seconds in spent.items()}
 
 
-def _fail(error: BaseException) -> None:
-    raise error
+def compared(host: Host, client: str, args: argparse.Namespace, round_: int) -> tuple[float, str]:
+    """Prints one round; returns the events a second of the service and the digest of what it wrote."""
+    bare = pass_through(host, client, args.events, round_)
+    mine, summary = service(host, client, args.events, round_, profile=args.profile and round_ == 0)
+    print(
+        f"{client}: ratio {bare.wall / mine.wall:.2f} (CPU {bare.cpu / mine.cpu:.2f}): "
+        f"service {args.events / mine.wall:,.0f} events/s at {mine.cpu / args.events * 1e6:.1f} us of CPU, "
+        f"pass-through {args.events / bare.wall:,.0f} at {bare.cpu / args.events * 1e6:.1f}; "
+        f"load {os.getloadavg()[0]:.1f}; {summary}",
+        flush=True,
+    )
+    return args.events / mine.wall, summary["digest"]
 
 
 def main() -> None:
@@ -236,25 +150,30 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=1_000)
     parser.add_argument("--hits", type=float, default=1.0, help="queries that an event satisfies, on average")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=10, help="how long latencies are measured; 0: not")
+    parser.add_argument("--clients", nargs="+", default=[KAFKA_PYTHON, CONFLUENT_KAFKA])
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--profile", action="store_true", help="profile the first round of the service")
     args = parser.parse_args()
+    collect_seldom()
     made = events(args.events, args.streams, args.seed)
     registered = queries(args.queries, args.seed, args.hits)
     print(f"{args.events} events, {args.streams} streams, {args.queries} queries, seed {args.seed}")
     with tempfile.TemporaryDirectory() as directory:
         host = Host(Path(directory))
         try:
-            register(host, registered)
-            fill(host, made)
+            register(host, args.clients[0], registered)
+            fill(host, args.clients[0], made)
+            slowest = dict.fromkeys(args.clients, float("inf"))
+            digests = set()
             for round_ in range(args.rounds):
-                bare = pass_through(host, args.events, round_)
-                mine, summary = service(host, args.events, round_, profile=args.profile and round_ == 0)
-                print(
-                    f"ratio {bare / mine:.2f}: service {args.events / mine:,.0f} events/s, "
-                    f"pass-through {args.events / bare:,.0f} events/s; {summary}",
-                    flush=True,
-                )
+                for client in args.clients:
+                    rate, digest = compared(host, client, args, round_)
+                    slowest[client] = min(slowest[client], rate)
+                    digests.add(digest)
+            assert len(digests) == 1, f"the results differ: {digests}"
+            for client in args.clients if args.seconds else ():
+                print(latency(host, client, made, registered, slowest[client] / 2, args.seconds), flush=True)
         finally:
             host.broker.stop()
     parts = kernels(made, registered)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from service.log.kafka_library import AUTO
 from tests.broker import broker  # noqa: F401 (a fixture)
 from tests.faults.alone import Alone, LosingFile, LosingTopics
 
@@ -16,6 +17,6 @@ def alone(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Alone]:
     if request.param == "sqlite":
         one = Alone(LosingFile(tmp_path / "log.db"))
     else:
-        one = Alone(LosingTopics(request.getfixturevalue("broker").address))
+        one = Alone(LosingTopics(request.getfixturevalue("broker").address, client=AUTO))
     yield one
     one.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 import httpx
 
+from service.log.kafka_library import AUTO
 from tests.api.harness import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -84,11 +86,13 @@ class Worker:
 
 
 class Fleet:
-    """The workers of one group. ``arguments`` are those that all of them have."""
+    """The workers of one group. ``arguments`` are those that all of them have; ``clients`` are the libraries
+    that talk to Kafka, of one worker after the other."""
 
-    def __init__(self, folder: Path, arguments: Sequence[str]) -> None:
+    def __init__(self, folder: Path, arguments: Sequence[str], clients: Sequence[str] = (AUTO,)) -> None:
         self._folder = folder
         self._arguments = arguments
+        self._clients = itertools.cycle(clients)
         self._started = 0
         self.workers: dict[str, Worker] = {}
         with (folder / "launcher.log").open("wb") as output:
@@ -112,7 +116,8 @@ class Fleet:
         self._started += 1
         output = self._folder / f"{name}-{self._started}.log"
         output.touch()
-        arguments = [*self._arguments, "--worker", name, "--port", "0"]
+        own = ["--worker", name, "--port", "0", "--kafka-client", next(self._clients)]
+        arguments = [*self._arguments, *own]
         order = {"arguments": arguments, "output": str(output), "fuse": fuse}
         assert self._launcher.stdin is not None
         self._launcher.stdin.write(json.dumps(order) + "\n")
@@ -137,7 +142,9 @@ class Fleet:
 
 
 @contextlib.contextmanager
-def fleet(folder: Path, address: str, prefix: str, *more: object) -> Iterator[Fleet]:
+def fleet(
+    folder: Path, address: str, prefix: str, *more: object, clients: Sequence[str] = (AUTO,)
+) -> Iterator[Fleet]:
     """A fleet on a broker, small in every way, with timeouts of seconds."""
     made = Fleet(
         folder,
@@ -147,6 +154,7 @@ def fleet(folder: Path, address: str, prefix: str, *more: object) -> Iterator[Fl
             *("--log-timeout-s", str(LOG_TIMEOUT_S), "--session-timeout-s", str(SESSION_S)),
             *map(str, more),
         ],
+        clients,
     )
     try:
         yield made

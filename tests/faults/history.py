@@ -59,7 +59,7 @@ class Broker:
         found = admin.list_group_offsets(group)
         offsets = found.get(group, found)
         return {
-            partition.partition: Position(at.offset, int(at.metadata))
+            partition.partition: Position(at.offset, _noted(at.metadata))
             for partition, at in offsets.items()
             if partition.topic == self._prefix + topic and at.offset >= 0
         }
@@ -118,10 +118,15 @@ def _key(raw: bytes) -> tuple[str, str, int] | None:
     return group, topic, partition
 
 
+def _noted(metadata: str) -> int:
+    """The command offset beside an event offset, as either library writes it."""
+    return int(metadata.removesuffix("\0"))
+
+
 def _position(raw: bytes) -> Position:
     version, offset = struct.unpack_from(">hq", raw)
     if version == 3:
-        return Position(offset, int(_text(raw, 14)[0]))
+        return Position(offset, _noted(_text(raw, 14)[0]))
     assert version == 4, f"the broker writes committed offsets in version {version}"
     length = raw[14] - 1  # a "compact" text: one more than its length, here always in one byte
-    return Position(offset, int(raw[15 : 15 + length]))
+    return Position(offset, _noted(raw[15 : 15 + length].decode()))

@@ -7,21 +7,25 @@ children with it.
 
 A *fuse* is a point in the life of a worker, and how often it must be reached before the process sends itself
 a signal: KILL, to be gone at once and without a word, or STOP, to stand still until it is woken. It writes
-``fuse: POINT`` to its log first. Points are put around the log and the worker from outside (``_wire``).
+``fuse: POINT`` to its log first. Points are put around the log and the worker from outside (``_wire``), and
+around both libraries that talk to Kafka.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
 import random
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from typing import Any
 
+from confluent_kafka import KafkaException, Producer
 from kafka import KafkaProducer
 from kafka.producer.transaction_manager import TransactionManager
 
@@ -31,15 +35,22 @@ import service.metrics
 import service.runtime  # noqa: F401 (all imported here once, for every child)
 from service.__main__ import main as rangewatch
 from service.engine.state import StateLog
+from service.log import confluent_reader, confluent_writer, kafka_reader, kafka_writer
 from service.log.kafka import KafkaLog
-from service.log.kafka_reader import GroupReader
+from service.log.kafka_share import Share
 from service.worker import Worker
 
 #: So few rows a page and so few deltas that pages are written all the time.
 STATE_LOG = {"block": 4, "ring": 12, "most_bytes": 4096}
 #: How many commands in one append are a bulk registration.
 BULK = 20
+#: How long a commit goes on before its worker ends in the middle of it.
+IN_COMMIT_S = 0.002
 _DIE_WITH_PARENT = 1
+
+
+class FusedProducer(Producer):
+    """The native library's producer, which takes no new methods itself."""
 
 
 class Fuse:
@@ -82,6 +93,43 @@ def _around(
     setattr(owner, name, call)
 
 
+class _Commit:
+    """Counts what a commit has sent so far: its outputs, then its state."""
+
+    def __init__(self, fuse: Fuse) -> None:
+        self._fuse = fuse
+        self._thread = 0
+        self._outputs = 0
+        self._sent = 0
+        self.flush: Callable[[], Any] = lambda: None
+
+    def watch(self, writer: type) -> None:
+        inner = writer.commit  # type: ignore[attr-defined]
+
+        @wraps(inner)
+        def commit(transactions: Any, outputs: Any, *arguments: Any) -> None:
+            self._thread, self._outputs, self._sent = threading.get_ident(), len(outputs), 0
+            try:
+                inner(transactions, outputs, *arguments)
+            finally:
+                self._thread = 0
+
+        writer.commit = commit  # type: ignore[attr-defined]
+
+    def sent(self, result: Any, producer: Any, topic: str, value: Any, key: Any, *_: Any) -> Any:
+        if threading.get_ident() != self._thread:  # others append events meanwhile
+            return result
+        place, self._sent = self._sent, self._sent + 1
+        flush = self.flush = producer.flush
+        if place == self._outputs // 2 and self._outputs:
+            self._fuse.reach("while producing", flush)
+        if place >= self._outputs:
+            self._fuse.reach("while writing state", flush)
+            if key.split(b"/", 2)[2].startswith(b"p"):
+                self._fuse.reach("while writing a page", flush)
+        return result
+
+
 def _wire(fuse: Fuse) -> None:
     """Puts every point where it belongs."""
 
@@ -94,18 +142,7 @@ def _wire(fuse: Fuse) -> None:
         if step.outputs:
             fuse.reach("after match")
 
-    def filled(futures: Iterator[Any], log: Any, commit: Any, send: Any, partitions: Any) -> Iterator[Any]:
-        flush = send.__self__.flush
-        states = [record for records in commit.state.values() for record in records]
-        for place, future in enumerate(futures):
-            yield future
-            if place == len(commit.outputs) // 2 and commit.outputs:
-                fuse.reach("while producing", flush)
-            if place >= len(commit.outputs):
-                fuse.reach("while writing state", flush)
-                if states[place - len(commit.outputs)].key.startswith(b"p"):
-                    fuse.reach("while writing a page", flush)
-        fuse.reach("after produce", flush)
+    commit = _Commit(fuse)
 
     def restored(records: Iterator[Any], *_: Any) -> Iterator[Any]:
         fuse.reach("before restoring")
@@ -113,8 +150,8 @@ def _wire(fuse: Fuse) -> None:
             yield record
             fuse.reach("while restoring")
 
-    def lost(reader: Any, partitions: Any) -> None:
-        if reader.owned:
+    def lost(share: Share, partitions: Any) -> None:
+        if share.owned:
             fuse.reach("when partitions are lost")
 
     def appended(result: Any, log: Any, commands: Any) -> Any:
@@ -141,18 +178,36 @@ def _wire(fuse: Fuse) -> None:
 
         return after
 
-    _around(GroupReader, "poll", after=polled)
-    _around(GroupReader, "revoke", before=lost)
-    _around(GroupReader, "assign", after=past("when partitions are gained"))
+    def committing(producer: Any, timeout_s: float) -> None:
+        def begin() -> None:
+            with contextlib.suppress(KafkaException):  # it is not done yet
+                Producer.commit_transaction(producer, IN_COMMIT_S)
+
+        fuse.reach("in commit", begin)
+
+    def filled(*_: Any) -> None:
+        fuse.reach("after produce", commit.flush)
+
+    confluent_writer.Producer = FusedProducer
+    for reader in (kafka_reader.GroupReader, confluent_reader.GroupReader):
+        _around(reader, "poll", after=polled)
+    for writer in (kafka_writer.Transactions, confluent_writer.Transactions):
+        commit.watch(writer)
+    for producer, send in ((KafkaProducer, "send"), (FusedProducer, "produce")):
+        _around(producer, send, after=commit.sent)
+        _around(producer, "flush", after=past("before commit"))
+    for owner in (TransactionManager, FusedProducer):
+        _around(owner, "send_offsets_to_transaction", before=filled)
+    _around(TransactionManager, "begin_commit", after=past("in commit"))
+    _around(FusedProducer, "commit_transaction", before=committing)
+    _around(Share, "revoke", before=lost)
+    _around(Share, "assign", after=past("when partitions are gained"))
     _around(Worker, "_take_in", after=matched)
     _around(Worker, "_apply_commands", after=applied)
     _around(Worker, "_make_up", before=at("before catching up"), after=past("after catching up"))
-    _around(KafkaLog, "_fill", after=filled)
     _around(KafkaLog, "restore", after=restored)
     _around(KafkaLog, "commit", after=past("after commit"))
     _around(KafkaLog, "append_commands", before=appending, after=appended)
-    _around(KafkaProducer, "flush", after=past("before commit"))
-    _around(TransactionManager, "begin_commit", after=past("in commit"))
 
 
 def _child(order: Mapping[str, Any]) -> int:

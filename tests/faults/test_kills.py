@@ -17,12 +17,14 @@ import httpx
 import pytest
 
 from deploy.kafka.broker import Broker
+from service.log.kafka_library import CONFLUENT_KAFKA, KAFKA_PYTHON
 from tests.api.harness import eventually
 from tests.faults.fleet import LOG_TIMEOUT_S, SESSION_S, WITHIN_S, Fuse, Worker
 from tests.faults.world import World, world
 
 pytestmark = [pytest.mark.kafka, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
+BOTH = (KAFKA_PYTHON, CONFLUENT_KAFKA)
 SECONDS = float(os.environ.get("FAULTS_SECONDS", "20"))
 SEED = int(os.environ.get("FAULTS_SEED", time.time_ns() % 1_000_000))
 
@@ -139,10 +141,11 @@ def test_a_transaction_that_takes_too_long_comes_to_nothing(broker: Broker, tmp_
 
 
 def test_random_kills(broker: Broker, tmp_path: Path) -> None:
+    """The workers of one group use either library, by turns."""
     print(f"FAULTS_SEED={SEED}")
     rng = random.Random(SEED)
     fuses = [*AT_WORK, *IN_A_BULK, *WHILE_CATCHING_UP, Fuse("when partitions are lost")]
-    with world(tmp_path, broker.address, prefix(), SEED) as one:
+    with world(tmp_path, broker.address, prefix(), SEED, clients=BOTH) as one:
         one.begin("a", "b")
         asleep: dict[Worker, float] = {}
         ends = time.monotonic() + SECONDS

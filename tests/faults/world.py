@@ -12,13 +12,14 @@ import json
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 from kafka import KafkaProducer
 
+from service.log.kafka_library import AUTO
 from service.log.port import Position, TopicPartition
 from tests.api.harness import eventually
 from tests.faults.fleet import PARTITIONS, WITHIN_S, Fleet, Worker, fleet
@@ -270,9 +271,11 @@ class World:
 
 
 @contextlib.contextmanager
-def world(folder: Path, address: str, prefix: str, seed: int, *more: str) -> Iterator[World]:
+def world(
+    folder: Path, address: str, prefix: str, seed: int, *more: str, clients: Sequence[str] = (AUTO,)
+) -> Iterator[World]:
     """A world that says, if it fails, with what seed and what its workers said last."""
-    with fleet(folder, address, prefix, *more) as made:
+    with fleet(folder, address, prefix, *more, clients=clients) as made:
         one = World(made, address, prefix, random.Random(seed))
         try:
             yield one

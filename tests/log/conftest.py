@@ -1,4 +1,4 @@
-"""Both adapters on the real thing: a file, and a broker."""
+"""The adapters on the real thing: a file, and a broker by either client library."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from service.log.kafka_library import CONFLUENT_KAFKA, KAFKA_PYTHON
 from service.log.port import Log
 from tests.broker import broker  # noqa: F401 (a fixture)
 from tests.log.sites import KafkaSite, Site, SqliteSite
 
 
-@pytest.fixture(params=["sqlite", pytest.param("kafka", marks=pytest.mark.kafka)])
+@pytest.fixture(
+    params=[
+        "sqlite",
+        *(pytest.param(name, marks=pytest.mark.kafka) for name in (KAFKA_PYTHON, CONFLUENT_KAFKA)),
+    ]
+)
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
     if request.param == "sqlite":
         return SqliteSite(tmp_path / "log.db")
-    return KafkaSite(request.getfixturevalue("broker").address)
+    return KafkaSite(request.getfixturevalue("broker").address, client=request.param)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from kafka.admin import OffsetSpec
 
 from service.log.clock import now_ms
 from service.log.kafka import KafkaLog
+from service.log.kafka_library import KAFKA_PYTHON
 from service.log.port import Chunk, Log, LogUnavailable, Record, TopicPartition
 from service.log.sqlite import SqliteLog
 
@@ -71,8 +72,9 @@ class SqliteSite:
 class KafkaSite:
     partitions = 2
 
-    def __init__(self, bootstrap: str, *, timeout_s: float = 20.0) -> None:
+    def __init__(self, bootstrap: str, *, client: str = KAFKA_PYTHON, timeout_s: float = 20.0) -> None:
         self.bootstrap = bootstrap
+        self.client = client
         self.prefix = f"log-{os.getpid()}-{next(_numbers)}."
         self.group = self.prefix + "group"
         self._timeout_s = timeout_s
@@ -86,6 +88,7 @@ class KafkaSite:
             partitions=self.partitions,
             max_message_bytes=LIMIT_BYTES,
             timeout_s=self._timeout_s,
+            client=self.client,
             clock_ms=clock_ms,
         )
 

@@ -1,0 +1,107 @@
+"""From produce to committed result, at a given rate: the service against the bare pass-through.
+
+Another process produces events evenly, stamped when they are handed to its producer; an event is done when
+the transaction with its results has been committed. The first fifth of the events does not count.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from itertools import cycle, islice
+
+import numpy as np
+
+from service.engine.commands import PutQuery
+from service.log.kafka_library import library
+from service.log.port import Message
+from tests.bench.on_kafka import TOPIC, Bare, Host, Spy, register, worker_on
+
+_TURN_S = 0.01
+
+
+def produce(address: str, client: str, prefix: str, made: list[tuple[bytes, bytes]], rate: float) -> None:
+    """Appends the events at that many a second, some every ``_TURN_S``."""
+    parts = library(client)
+    cluster = parts.cluster(
+        address,
+        topic_prefix=prefix,
+        replication=1,
+        max_message_bytes=1 << 20,
+        timeout_s=20,
+        client_options=lambda _: {},
+    )
+    appender = parts.appender(cluster)
+    appender.open()
+    began, sent = time.monotonic(), 0
+    while sent < len(made):
+        due = min(int((time.monotonic() - began) * rate), len(made))
+        now_ms = time.time_ns() // 1_000_000
+        if due > sent:
+            appender.append(TOPIC, [Message(key, value, 0) for key, value in made[sent:due]], now_ms)
+            sent = due
+        time.sleep(_TURN_S)
+    appender.close()
+
+
+def latency(
+    host: Host,
+    client: str,
+    made: list[tuple[bytes, bytes]],
+    registered: list[PutQuery],
+    rate: float,
+    seconds: float,
+) -> str:
+    """A line that says how long events took, through both."""
+    some = list(islice(cycle(made), int(rate * seconds)))
+    bare = _percentiles(_through(host, client, some, rate, None))
+    mine = _percentiles(_through(host, client, some, rate, registered))
+    return (
+        f"{client} at {rate:,.0f} events/s, ms from produce to committed result, p50 and p99: "
+        f"service {mine[0]:.1f} and {mine[1]:.1f}, pass-through {bare[0]:.1f} and {bare[1]:.1f}; "
+        f"ratio of p99 {mine[1] / bare[1]:.2f}; load {os.getloadavg()[0]:.1f}"
+    )
+
+
+def _percentiles(ages_ms: list[float]) -> tuple[float, float]:
+    p50, p99 = np.percentile(ages_ms[len(ages_ms) // 5 :], [50, 99])
+    return float(p50), float(p99)
+
+
+def _through(
+    host: Host,
+    client: str,
+    made: list[tuple[bytes, bytes]],
+    rate: float,
+    registered: list[PutQuery] | None,
+) -> list[float]:
+    """The ages of the events, ms, in their order; ``registered`` None: through the pass-through."""
+    prefix = f"live-{client}-{'bare' if registered is None else 'service'}."
+    if registered is not None:
+        register(host, client, registered, prefix)
+    log = Spy(host.log(f"{prefix}group", client, prefix))
+    if registered is None:
+        bare = Bare(log)
+        while not bare.started:
+            bare.step()
+        step = bare.step
+    else:
+        worker = worker_on(log)
+        worker.open()
+        while not worker.positions:
+            worker.step([], timeout_s=0.1)
+
+        def step() -> None:
+            worker.step([], timeout_s=1)
+
+    log.ages_ms.clear()
+    arguments = (host.broker.address, client, prefix, made, rate)
+    producer = multiprocessing.get_context("spawn").Process(target=produce, args=arguments, daemon=True)
+    producer.start()
+    while len(log.ages_ms) < len(made):
+        assert not producer.exitcode, "the producer has failed"
+        step()
+    producer.join()
+    log.close()
+    return log.ages_ms
