@@ -86,7 +86,8 @@ def moves_of(table: StreamTable, walked: Walked, changed: ChangedPairs) -> Itera
     counted = table.aggregates.rows.among(walked.rows)
     if len(pairs):
         counted |= np.isin(walked.rows, walked.rows[pairs])
-    counted &= (walked.verdict == kernels.MOVES) | (walked.verdict == kernels.REMOVES)
+    counted &= _moves(walked)
+    counted[pairs] = True  # a late event moves nobody, but may end a silence, and with it a wait that is over
     of_row: dict[int, tuple[list[int], list[int]]] = {}
     for row, slot, side in zip(pairs.tolist(), slots.tolist(), sides.tolist(), strict=True):
         of_row.setdefault(row, ([], []))[side].append(slot)
@@ -94,8 +95,24 @@ def moves_of(table: StreamTable, walked: Walked, changed: ChangedPairs) -> Itera
         leaves, enters = of_row.get(row, ((), ()))
         yield (
             int(walked.clock[row]),
-            [Move(int(walked.rows[row]), walked.points[row].tolist(), leaves, enters)],
+            [Move(int(walked.rows[row]), _place(table, walked, row).tolist(), leaves, enters)],
         )
+
+
+def _moves(walked: Walked) -> Flags:
+    moves: Flags = (walked.verdict == kernels.MOVES) | (walked.verdict == kernels.REMOVES)
+    return moves
+
+
+def _place(table: StreamTable, walked: Walked, row: int) -> Points:
+    """Where a stream is after a row, ``float64[d]``. One that does not move it is the first of its stream."""
+    moves = _moves(walked)
+    stream, place = walked.rows[row], row
+    if not moves[row]:
+        later = np.flatnonzero((walked.rows == stream) & moves)
+        place = int(walked.before[later[0]]) if len(later) else kernels.NOWHERE
+    found: Points = table.point[stream] if place == kernels.NOWHERE else walked.points[place]
+    return found
 
 
 def _woken(table: StreamTable, walked: Walked) -> Hits:

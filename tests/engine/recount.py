@@ -302,9 +302,10 @@ class Play:
             assert list(map(repr, map(tuple, self.fast.told[task]))) == list(map(repr, self.slow.told[task]))
 
 
-def play(history: History) -> None:
+def play(history: History) -> Play:
     """Plays a history on both sides and checks them after every operation."""
     both = Play(history.silence, history.restarts, history.keys)
     for operation, argument in history.operations:
         both.do(operation, argument)
     both.do("pass", 60)
+    return both

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator
 from random import Random
+from traceback import walk_tb
 from typing import Any, NamedTuple
 
 from service.tenants import DEFAULT_TENANT, id_of, tenant_of
@@ -121,7 +122,7 @@ def search(name: str, numbers: range, seed: int = 0) -> int:
         try:
             GAMES[name].play(found)
         except Exception as error:
-            small = smallest(GAMES[name], found, type(error))
+            small = smallest(GAMES[name], found, error)
             try:
                 GAMES[name].play(small)
             except Exception as again:
@@ -131,9 +132,10 @@ def search(name: str, numbers: range, seed: int = 0) -> int:
     return steps
 
 
-def smallest(game: Game, found: Any, failure: type[Exception]) -> Any:
-    """Leaves out of a history what can be left out so that it still fails in the same way."""
-    tries, again = 0, True
+def smallest(game: Game, found: Any, failure: Exception) -> Any:
+    """Leaves out of a history what can be left out so that it still fails in the same way: by an error of the
+    same kind, raised in the same function."""
+    tries, again, wanted = 0, True, _kind(failure)
     while again:
         again = False
         for operations in _smaller(found.operations):
@@ -143,12 +145,16 @@ def smallest(game: Game, found: Any, failure: type[Exception]) -> Any:
             candidate = found._replace(operations=operations)
             try:
                 game.play(candidate)
-            except failure:
-                found, again = candidate, True
-                break
-            except Exception:  # no history any more, or another story
-                continue
+            except Exception as error:
+                if _kind(error) == wanted:  # else it is no history any more, or another story
+                    found, again = candidate, True
+                    break
     return found
+
+
+def _kind(error: Exception) -> tuple[type[Exception], str]:
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    return type(error), frame.f_code.co_qualname
 
 
 def _smaller(operations: list[Operation]) -> Iterator[list[Operation]]:

@@ -22,9 +22,9 @@ def test_a_history_is_made_as_small_as_what_it_shows() -> None:
         found = game.draw(Random(number))
         try:
             game.play(found)
-        except AssertionError:
+        except AssertionError as error:
             shown += 1
-            small = smallest(game, found, AssertionError)
+            small = smallest(game, found, error)
             assert [name for name, _ in small.operations] == ["pass", "pass", "event"]
             assert list(small.operations[-1][1][2]) == ["z"]
     assert shown
