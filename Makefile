@@ -56,6 +56,7 @@ format: setup ## format the code
 bench: setup ## measure: all of docs/benchmarks anew, what features cost the others, from Kafka to Kafka against a bare pass-through, and the start with a large file
 	$(BIN)/rangewatch bench --out docs/benchmarks
 	$(BIN)/python -m tests.bench.bench_features
+	$(BIN)/python -m tests.bench.bench_formats
 	$(BIN)/python -m tests.bench.bench_throughput
 	$(BIN)/python -m tests.bench.bench_workers
 	$(BIN)/python -m tests.bench.bench_ready
