@@ -5,8 +5,9 @@ asked is told once the log has come back with it. Judging many commands takes lo
 part is judged a step, with events in between. Where commands of others have come meanwhile, it begins anew;
 after that has happened often, it is judged in one go.
 
-Invariant: what is written was judged against the catalog as of the end of the command log, and nothing that
-this worker writes comes in between.
+Invariant: what is written was judged against the catalog as of the end of the command log, which is looked at
+once more after the judging, and nothing that this worker writes comes in between. What another worker writes
+between that look and the writing is not seen: the later entry counts (``_outdated`` has the exceptions).
 
 Not for: what a command means (``engine.catalog``), and when it holds (``worker``).
 """
@@ -143,7 +144,10 @@ class Requests:
         while (self._judging or self._waiting) and caught_up():
             if self._judging is None:
                 self._judging = _Judging(self._waiting.popleft(), engine, now)
-            if not self._judging.go_on(PART if self._judging.attempts < _ATTEMPTS else None):
+            often = self._judging.attempts >= _ATTEMPTS
+            if not self._judging.go_on(None if often else PART):
+                return
+            if not often and not caught_up():  # somebody has been faster than the judging
                 return
             judged, self._judging = self._judging, None
             self._write(judged, engine.catalog, active_from)

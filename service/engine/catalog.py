@@ -427,9 +427,10 @@ class Draft:
         return Prepared(done, query, entry, self._sources[query.source])
 
     def _membership(self, id: str) -> dict[str, str]:
-        """For an entry that takes a query out of a collection: which one; nothing if it is in none."""
+        """For an entry after which a query is in no collection: the one that it is or may have been in."""
         drafted = self._queries.get(id)
-        name = home(id, drafted.tags) if drafted else self._catalog.collections.home_of(id)
+        name = home(id, drafted.tags) if drafted else None
+        name = name or self._catalog.collections.told_by(id)
         return {} if name is None else {TAG: id_of(name)}
 
     def _make_room(self, id: str) -> None:
@@ -491,10 +492,7 @@ class Draft:
         if query is None and not self._quarantined(command.id):
             raise _unknown(command.id)
         body = query_body(query) if query is not None else self._catalog.quarantined[command.id].body
-        # What is hidden may have taken it out of its collection, whose version must not go back.
-        name = command.id.partition(":")[0]
-        left = {TAG: id_of(name)} if name in self._catalog.collections.versions else {}
-        return Prepared("replaced", query, put_entry(command.id, body, left))
+        return Prepared("replaced", query, put_entry(command.id, body, self._membership(command.id)))
 
     def _quarantined(self, id: str) -> bool:
         return id not in self._queries and id in self._catalog.quarantined

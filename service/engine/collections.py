@@ -14,7 +14,8 @@ made from a snapshot, away from the thread that owns the engine; each of its com
 from and is refused where that has changed meanwhile, and then the plan is made anew.
 
 Version: the offset of the newest command that changed the collection or a member. The entry that takes a
-member away says whose it was, so that the version does not go back when what was before is compacted away.
+member away says whose it was, and so does every later one of that id, so that the version does not go back
+when what was before is compacted away. Who has been a member is not remembered: the id alone tells.
 
 Not for: reading files (``members``). Pure.
 """
@@ -88,10 +89,11 @@ class Collections:
             self.members.setdefault(name, set()).add(id)
             self.versions[name] = offset
 
-    def home_of(self, id: str) -> str | None:
-        """The collection that an id is a member of."""
+    def told_by(self, id: str) -> str | None:
+        """The collection whose version may rest on the newest entry of an id: it is or was a member, or looks
+        like one. Compaction drops that entry for the next of the id, which has to bear the version on."""
         name = id.partition(":")[0]
-        return name if id in self.members.get(name, ()) else None
+        return name if name in self.versions else None
 
 
 def home(id: str, tags: Any) -> str | None:

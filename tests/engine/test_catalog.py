@@ -219,11 +219,17 @@ def test_a_query_outlives_the_late_expiry_of_its_predecessor(broken: bool) -> No
         ([member("c:a"), DeleteQuery("c:a")], 3),
         ([member("c:a"), PutQuery("c:a", {"source": "s", "where": "x > 1"})], 3),
         ([member("c:a", expires_at=9), ExpireQuery("c:a", 9)], 3),
-        ([member("c:a", None), DeleteQuery("c:a")], 1),
-        ([member("c:a", "d"), DeleteQuery("c:a")], 1),
+        ([member("c:a"), DeleteQuery("c:a"), member("c:a", None)], 4),
+        ([member("c:a"), member("c:a", None), member("c:a", None, where="x > 1")], 4),
+        ([member("c:a"), member("c:a", None), DeleteQuery("c:a")], 4),
+        ([member("c:a", None), DeleteQuery("c:a")], 3),
+        ([member("c:a", "d"), DeleteQuery("c:a")], 3),
         ([member("d:a"), DeleteQuery("d:a")], 1),
     ],
-    ids=["deleted", "taken out", "expired", "never in", "of another name", "in another"],
+    ids=[
+        *("deleted", "taken out", "expired", "there again", "out, and changed", "out, and deleted"),
+        *("never in", "of another name", "in another"),
+    ],
 )
 def test_the_version_of_a_collection_does_not_go_back_by_compaction(
     commands: list[Command], version: int

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from service import requests, wire
-from service.engine.commands import Command, DeleteQuery, Outcome, PutQuery, PutSource
+from service.engine.commands import Command, DeleteQuery, Outcome, PatchQuery, PutQuery, PutSource
 from service.engine.engine import Engine, EngineLimits
 from service.log.port import Commit, Log, LogFenced, LogUnavailable, Message, Polled
 from service.log.sqlite import SqliteLog
@@ -269,6 +269,27 @@ def test_a_long_request_is_judged_in_the_end_however_often_others_come_before(
             worker.step([], timeout_s=9)
     assert heard and len(heard[0].results) == 7
     assert all(isinstance(result, Outcome) for result in heard[0].results)
+
+
+def test_what_others_write_while_a_request_is_judged_counts(
+    log: Failing, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = str(worker.engine.catalog.queries["q"].version)
+    others = [worker.engine.draft(0).prepare(PatchQuery("q", {"where": "x > 7"})).entry]
+    judge = requests._Judging.go_on
+
+    def slowly(judging: requests._Judging, most: int | None) -> bool:
+        done = judge(judging, most)
+        for entry in others:
+            assert entry is not None
+            log.append_commands([wire.command_message(entry, at_ms=0)])
+        others.clear()
+        return done
+
+    monkeypatch.setattr(requests._Judging, "go_on", slowly)
+    (refused,) = _answer(worker, PatchQuery("q", {"tags": {"a": "b"}}, version))
+    assert isinstance(refused, Refusal) and refused.reason is Reason.CHANGED
+    assert worker.engine.catalog.queries["q"].query.where == "x > 7"
 
 
 def test_who_waits_for_a_long_request_is_told_when_the_worker_gives_up(
