@@ -33,6 +33,18 @@ MAX_FIXED = 1 << 20
 
 _LEAST = {"null": 0, "boolean": 1, "int": 1, "long": 1, "float": 4, "double": 8, "bytes": 1, "string": 1}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: Logical types that are told apart here, and the types that they can be of.
+_LOGICAL = {
+    "decimal": ("bytes", "fixed"),
+    "date": ("int",),
+    "time-millis": ("int",),
+    "time-micros": ("long",),
+    **{
+        f"{zone}timestamp-{unit}": ("long",)
+        for zone in ("", "local-")
+        for unit in ("millis", "micros", "nanos")
+    },
+}
 _NAMED = ("record", "error", "enum", "fixed")
 
 
@@ -203,9 +215,10 @@ def _fixed(given: Mapping[str, Any], at: str) -> Node:
 
 
 def _logical(node: Node, given: Mapping[str, Any], at: str) -> Node:
-    """The type with its logical type. One that Avro does not know is passed over, as it wants it."""
+    """The type with its logical type. One that Avro does not know, or not of this type, is passed over, as it
+    wants it."""
     logical, scale = given.get("logicalType"), given.get("scale", 0)
-    if not isinstance(logical, str) or node.kind == "record":
+    if not isinstance(logical, str) or node.kind not in _LOGICAL.get(logical, ()):
         return node
     if logical == "decimal":
         if not isinstance(scale, int) or isinstance(scale, bool) or not 0 <= scale <= MAX_SCALE:

@@ -73,7 +73,9 @@ class BinaryDecoder:
         self._max_bytes = max_bytes
         #: by schema id; 0 for the one of messages without
         self._forms: dict[int, Form | Bad] = {}
+        #: there is none under these ids; of the stale ones some message has been refused for that
         self._unknown: set[int] = set()
+        self._stale: set[int] = set()
         self._index: tuple[int, ...] = ()
         self._usual = b""  # the index as it is written
         #: from a message to the id of its form and the bytes of the event; None: it is the event
@@ -94,20 +96,23 @@ class BinaryDecoder:
     # ---- schemas
 
     def lacking(self, records: Sequence[Record]) -> set[int]:
-        """The ids in these messages that it has not been told of, or was told that there is none."""
+        """The ids in these messages that it has not been told of. That there is none is kept until a message
+        has been refused for it, however long the others take, and asked for anew then."""
         if not self._asks:
             return set()
-        if len(self._forms) > MAX_FORMS:
-            self._forms.clear()
-        for id in self._unknown:
+        for id in self._stale:
             self._forms.pop(id, None)
-        self._unknown.clear()
+        self._unknown -= self._stale
+        self._stale.clear()
         heads = {
             value[1:_HEAD]
             for _, _, _, value in records
             if value is not None and _HEAD <= len(value) <= self._max_bytes and value[0] == 0
         }
-        return {int.from_bytes(head, "big") for head in heads} - self._forms.keys()
+        ids = {int.from_bytes(head, "big") for head in heads}
+        if len(self._forms) > MAX_FORMS:
+            self._forms = {id: form for id, form in self._forms.items() if id in ids}
+        return ids - self._forms.keys()
 
     def learn(self, schemas: Mapping[int, Registered | None]) -> None:
         for id, schema in schemas.items():
@@ -155,6 +160,7 @@ class BinaryDecoder:
             self._read(self._forms[id], messages, bodies, records, fields, refused)
         accepted = [message for message, one in enumerate(fields) if one is not None]
         rows = Rows(accepted, [0] * len(accepted), [one for one in fields if one is not None])
+        self._stale |= self._unknown & by_form.keys()
         return self._rules.settle(records, rows, refused, Originals(records), self._careful)
 
     def key(self, value: bytes) -> bytes | None:

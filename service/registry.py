@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from service.rows import Registered
-from service.settings import Settings
+from service.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     import httpx
@@ -35,6 +35,8 @@ MAX_RETRY_S = 10.0
 MAX_ANSWER_BYTES = 4 << 20
 MAX_KEPT = 100_000
 _NO_SCHEMA = 40403
+#: Registries in Java cannot read a larger id and say that the address is not there (``error_code`` 404).
+_LARGEST_ID = 2**31 - 1
 _CLOSE_S = 1.0
 _ACCEPTED = "application/vnd.schemaregistry.v1+json, application/json"
 
@@ -215,6 +217,8 @@ class Registry:
         token = settings.secret("schema_registry_token")
         auth = None
         if token is not None:
+            if not (token.isascii() and token.isprintable()):  # the client's complaint would quote it
+                raise SettingsError("schema_registry_token has characters that no header can have")
             headers["Authorization"] = f"Bearer {token}"
         elif settings.schema_registry_user:
             password = settings.secret("schema_registry_password") or ""
@@ -244,7 +248,7 @@ class Registry:
             told = None
         if not isinstance(told, dict):
             told = {}
-        if status == 404 and told.get("error_code") == _NO_SCHEMA:
+        if status == 404 and (told.get("error_code") == _NO_SCHEMA or id > _LARGEST_ID):
             return None
         if status != 200:
             raise SchemasUnavailable(f"the schema registry answers {status} ({url}){_hint(status)}")

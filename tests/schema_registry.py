@@ -48,6 +48,8 @@ class FakeRegistry:
         id = int(path.rsplit("/", 1)[1])
         if id in self.failing:
             return 500, b"{}"
+        if id > 2**31 - 1:  # to those in Java no integer, so no address of theirs
+            return 404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}'
         schema = self.schemas.get(id)
         if schema is None:
             return 404, b'{"error_code": 40403, "message": "Schema not found"}'

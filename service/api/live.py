@@ -166,13 +166,18 @@ async def _told(
         for inside in found:
             yield _event("snapshot", _snapshot(source, inside))
         yield _event("live", json.dumps({"streams": len(found)}).encode())
+        clock = asyncio.get_running_loop().time
+        due = clock() + _HEARTBEAT_S
         while True:
-            committed, cut = await feed.next(_HEARTBEAT_S)
+            committed, cut = await feed.next(max(due - clock(), 0))
             text = b"".join(_records(committed, first, wanted))
             if cut:
                 yield text + _event("cut", json.dumps({"reason": cut}).encode())
                 return
-            yield text or b": still here\n\n"
+            # Of commits that are of others nothing is to be noticed, so the heart beats at its own times.
+            if text or clock() >= due:
+                due = clock() + _HEARTBEAT_S
+                yield text or b": still here\n\n"
             await asyncio.sleep(0)  # others may have their turn, however much there is to tell
     finally:
         service.runtime.hub.close(feed)

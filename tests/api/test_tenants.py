@@ -221,6 +221,25 @@ def test_who_listens_hears_of_its_own(tenants: Tenants) -> None:
     assert MARK in listened(tenants.theirs[0], everybody_sends)
 
 
+def test_who_listens_does_not_notice_what_others_are_told(tenants: Tenants) -> None:
+    """Not even that there was something: "x > 0" of the others holds, and nothing of ours."""
+    params = {"source": "s", "query": "own-idle-too"}
+    plain = httpx.Client(base_url=tenants.mine.base_url, headers=tenants.mine.headers, timeout=60)
+    heard: list[str] = []
+    with plain, plain.stream("GET", "/v1/live", params=params) as response:
+        for line in response.iter_lines():
+            heard.append(line)
+            if line == "event: live":
+                for x in (7, -7, 7, -7, 2e9):
+                    tenants.theirs[1].post(
+                        "/v1/events?source=s&wait=true", json={"stream_id": "unnoticed", "x": x}
+                    ).raise_for_status()
+            if "unnoticed" in line:
+                break
+    assert "unnoticed" in "".join(heard)
+    assert [line for line in heard if line.startswith(":")] == []
+
+
 # ---- asking by name
 
 

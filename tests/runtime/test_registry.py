@@ -96,6 +96,18 @@ def test_a_schema_that_always_fails_holds_up_no_other(there: FakeRegistry, regis
     assert registry.trouble is None
 
 
+def test_an_id_that_no_registry_can_have_is_unknown(there: FakeRegistry, registry: Registry) -> None:
+    assert registry.wait([2**31, 2**32 - 1], WAIT_S) == {2**31: None, 2**32 - 1: None}
+    assert registry.trouble is None
+
+
+@pytest.mark.parametrize("token", ["hush\n", "hu\x01sh", "hüsh"])
+def test_a_token_that_no_header_can_have_is_refused_and_not_quoted(there: FakeRegistry, token: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        made(there, schema_registry_token=SecretStr(token))
+    assert "sh" not in str(refused.value).removeprefix("schema_registry_token")
+
+
 def test_a_registry_that_is_not_there(there: FakeRegistry) -> None:
     gone = Registry(Settings(schema_registry_url="http://127.0.0.1:1", schema_registry_timeout_s=0.5))
     with pytest.raises(SchemasUnavailable, match="cannot be asked"):

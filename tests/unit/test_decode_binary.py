@@ -368,6 +368,7 @@ FIXED = {"type": "fixed", "name": "Twelve", "size": 12}
         (logical("bytes", "decimal", precision=999, scale=1), b"\x7f" * 200, "not_finite"),
         ({**FIXED, "logicalType": "decimal", "precision": 9, "scale": 1}, b"\0" * 11 + b"\x0f", 1.5),
         (["null", {"type": "array", "items": "int"}], [1], "not_a_number"),
+        *((logical(kind, "decimal", precision=9, scale=2), 7, 7.0) for kind in ("int", "long", "double")),
     ],
 )
 def test_numbers_of_avro(type_: Any, value: Any, found: Any) -> None:
@@ -403,6 +404,7 @@ def test_categories_of_avro(type_: Any, value: Any, found: Any) -> None:
         (logical("long", "timestamp-nanos"), 17_999_999, 17),
         (logical("long", "local-timestamp-millis"), 17, "bad_ts"),
         (logical("int", "date"), 17, "bad_ts"),
+        (logical("long", "of-our-own"), 17, 17),
         ("double", 17.0, "bad_ts"),
         ("string", "17", "bad_ts"),
     ],
@@ -568,3 +570,27 @@ def test_a_schema_that_is_unknown_is_asked_for_again_and_others_are_not() -> Non
     assert reasons(decoder.decode(records)) == []
     assert decoder.lacking(records) == set()
     assert decoder.lacking([Record(9, 0, None, b"\0\0"), Record(10, 0, None, None)]) == set()
+
+
+def test_what_is_not_there_is_known_until_all_that_a_poll_needs_is() -> None:
+    """However long a registry takes for the many ids of a poll: what it has said is not asked again."""
+    decoder = decoder_of(
+        parse_source("s", {**BODY, "format": AVRO_FRAMED}), {"kind": Dictionary()}, max_bytes=MAX_BYTES
+    )
+    records = [Record(i, 0, None, framed(i, b"")) for i in range(5)]
+    for told in range(5):
+        assert decoder.lacking(records) == set(range(told, 5))
+        decoder.learn({told: None})
+    assert decoder.lacking(records) == set()
+    decoder.decode(records[:2])
+    assert reasons(decoder.decode(records[2:])) == ["unknown_schema"] * 3
+    assert decoder.lacking(records) == set(range(5))
+
+
+def test_a_dead_letter_says_the_same_in_every_run() -> None:
+    fields = [{"name": "stream_id", "type": "string"}, {"name": "v", "type": "double"}]
+    known = {1: Registered(json.dumps({"type": "record", "name": "E", "fields": fields}))}
+    body = {"attributes": {"v": "number"}}
+    decoded = decode(AVRO_FRAMED, [framed(1, b"\x02a\1")], registry=known, body=body)
+    (refused,) = decoded.refused
+    assert "0x" not in refused.detail
