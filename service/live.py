@@ -1,9 +1,10 @@
 """What is committed, as it is committed, for those who listen: bounded, and never waited for.
 
-Idea: the worker hands every commit to the *hub*, which puts it as it is, without looking into it, into the
-*feed* of each listener. Filtering and reading are left to the listener's own thread. A feed holds a bounded
-number of records; one that is full is cut, with a reason, so a slow listener costs neither the worker nor
-the others. Without listeners a commit costs one comparison.
+Idea: the worker hands every commit to the *hub*, which puts what begins as records of the listener's tenant
+do into its *feed*: what others are told neither wakes it nor counts for it. All else of filtering and reading
+is left to the listener's own thread. A feed holds a bounded number of records; one that is full is cut, with
+a reason, so a slow listener costs neither the worker nor the others. Without listeners a commit costs one
+comparison.
 
 A listener begins with a picture of the engine, which is taken piece by piece by the worker's thread. Commits
 are numbered; each piece notes ``Hub.mark``, the first commit that is not yet in it.
@@ -42,8 +43,9 @@ class Committed(NamedTuple):
 class Feed:
     """The commits that one listener has still to read. Made and read on its event loop."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, head: bytes) -> None:
         self._most = most
+        self._head = head
         self._lock = threading.Lock()
         self._waiting: deque[Committed] = deque()
         self._records = 0
@@ -65,6 +67,10 @@ class Feed:
 
     def offer(self, committed: Committed) -> bool:
         """Whether it was taken; if not, the feed is cut. Any thread."""
+        own = [output for output in committed.outputs if output.value.startswith(self._head)]
+        if not own:
+            return True
+        committed = Committed(committed.number, own)
         with self._lock:
             self._records += len(committed.outputs)
             self._waiting.append(committed)
@@ -99,12 +105,13 @@ class Hub:
     def __len__(self) -> int:
         return len(self._feeds)
 
-    def open(self) -> Feed:
-        """A feed of all commits from now on. On an event loop. Raises Crowded."""
+    def open(self, head: bytes = b"") -> Feed:
+        """A feed of all commits from now on: of the records that begin so. On an event loop. Raises
+        Crowded."""
         with self._lock:
             if len(self._feeds) >= self._max_feeds:
                 raise Crowded(f"{self._max_feeds} clients listen already")
-            feed = Feed(self._max_records)
+            feed = Feed(self._max_records, head)
             self._feeds |= {feed}
         return feed
 

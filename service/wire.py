@@ -258,7 +258,7 @@ class Encoder:
             tenant, query = split(key)
             of = {name: numbers._asdict() for name, numbers in content.of.items()}
             value = (
-                f'{{"v":1,"tenant":"{tenant}","source":{json_text(self._source)},"query":"{query}",'
+                f'{_tenant_head(tenant)}"source":{json_text(self._source)},"query":"{query}",'
                 f'"partition":{task.partition},"ts":{ts},"count":{content.members},"of":{json_text(of)}}}'
             )
             outputs.append(Output(AGGREGATES, f"{key}/{task.partition}".encode(), value.encode()))
@@ -331,8 +331,17 @@ class Encoder:
         return json_text({name: present[name] for name in selected if name in present})
 
 
+def head_of(tenant: str) -> bytes:
+    """What all records of a tenant begin with, and those of no other."""
+    return _tenant_head(tenant).encode()
+
+
+def _tenant_head(tenant: str) -> str:
+    return f'{{"v":1,"tenant":"{tenant}",'
+
+
 def _head(tenant: str, source: str) -> str:
-    return f'{{"v":1,"tenant":"{tenant}","source":{json_text(source)},"stream_id":'
+    return f'{_tenant_head(tenant)}"source":{json_text(source)},"stream_id":'
 
 
 def _selected_of(paid: Paid, i: int, select: Iterable[str]) -> bytes:

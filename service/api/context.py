@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 from fastapi import Depends, FastAPI, Request
 
+from service.api.own_records import OwnRecords
 from service.api.problems import NOT_RUNNING, Unready
 from service.engine.commands import Command, Outcome
 from service.engine.engine import Engine
@@ -47,6 +48,7 @@ class Service:
     principal: Principal = NOBODY
     actor: str | None = None
     changing: Locks = field(default_factory=Locks)
+    own_records: OwnRecords = field(default_factory=OwnRecords)
 
     @property
     def tenant(self) -> str:

@@ -24,6 +24,7 @@ from service.engine.picture import Inside, picture
 from service.live import Committed, Crowded, Feed
 from service.log import topics
 from service.log.port import Output
+from service.wire import head_of
 
 router = APIRouter(prefix="/v1", tags=["outputs"])
 
@@ -123,7 +124,7 @@ async def listen(listening: Annotated[Listening, Query()], service: LiveService)
     On Kafka a worker tells of the partitions that it has. A very large change of a query is told in portions,
     while the picture has it at once: take enters and leaves as what a set gains and loses."""
     try:
-        feed = service.runtime.hub.open()
+        feed = service.runtime.hub.open(head_of(service.tenant))
     except Crowded as crowded:
         raise Unready(f"{crowded}, as many as max_live_clients allows; try again") from None
     try:

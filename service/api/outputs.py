@@ -13,12 +13,13 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.api.context import LiveService
+from service.api.context import LiveService, Service
 from service.api.problems import ProblemError, documented
 from service.api.shapes import TopicPage, answer
 from service.log.port import Record
 from service.log.topics import DEAD_LETTER, OUTPUTS
 from service.runtime import Runtime
+from service.tenants import DEFAULT_TENANT
 from service.wire import owner
 
 router = APIRouter(prefix="/v1", tags=["outputs"])
@@ -69,27 +70,30 @@ def _known(topic: str) -> str:
     },
 )
 async def read_topic(topic: str, reading: Annotated[Reading, Query()], service: LiveService) -> Response:
-    """Looks at `limit` records of `matches`, `borders`, `joins`, `aggregates` or `dead_letter` of the
-    embedded log from `after` on, and shows those of the key's tenant; the end is reached when `next` is
-    `after`. On Kafka consumers read the topics themselves (501). `dead_letter` has events of everybody: for
-    admins of the default tenant only."""
+    """Records of `matches`, `borders`, `joins`, `aggregates` or `dead_letter` of the embedded log from
+    `after` on; the end is reached when `next` is `after`. Keys of another tenant than the default one see its
+    own records, numbered as if there were no others; those of the default one look at `limit` records of all
+    and are shown its own. On Kafka consumers read the topics themselves (501). `dead_letter` has events of
+    everybody: for admins of the default tenant only."""
     service.check_limit(reading.limit)
     try:
-        records, after = await asyncio.to_thread(
-            _read, service.runtime, _known(topic), reading.after, reading.limit
-        )
+        records, after = await asyncio.to_thread(_read, service, _known(topic), reading)
     except NotImplementedError:
         detail = f"this service runs on Kafka: read the topic {service.settings.topic_prefix}{topic} there"
         raise ProblemError(501, "not_supported", "topic", detail) from None
-    if topic != DEAD_LETTER:
-        records = [record for record in records if owner(record.value) == service.tenant]
     page = {"records": [_record(record) for record in records], "next": after}
     return Response(msgspec.json.encode(page), media_type="application/json")
 
 
-def _read(runtime: Runtime, topic: str, after: int, limit: int) -> tuple[list[Record], int]:
+def _read(service: Service, topic: str, reading: Reading) -> tuple[list[Record], int]:
+    runtime, after = service.runtime, reading.after
+    if service.tenant != DEFAULT_TENANT:
+        return service.own_records.read(runtime.read, topic, service.tenant, after, reading.limit)
     start = after if after >= 0 else max(0, _end(runtime, topic) + after)
-    return runtime.read(topic, start, limit)
+    records, after = runtime.read(topic, start, reading.limit)
+    if topic != DEAD_LETTER:
+        records = [record for record in records if owner(record.value) == service.tenant]
+    return records, after
 
 
 def _end(runtime: Runtime, topic: str) -> int:

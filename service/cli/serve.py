@@ -66,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # else a line for each schema that is asked for
     # The client warns of slow requests and moving coordinators in normal running; what matters is raised.
     logging.getLogger("kafka").setLevel(logging.ERROR)
     try:

@@ -352,6 +352,29 @@ def test_numbers_of_a_stream_are_a_tenants_own(tenants: Tenants) -> None:
         assert numbers == list(range(1, view["seq"] + 1))
 
 
+def test_records_are_numbered_as_if_there_were_no_others(tenants: Tenants) -> None:
+    """Else an event that others' queries match would show in the numbers of one's own."""
+    mine, (operator, other) = tenants.mine, tenants.theirs
+    mine.put("/v1/queries/always", json={"source": "s", "where": "x < 1e6"}).raise_for_status()
+    other.put("/v1/queries/far", json={"source": "s", "where": "x > 5000"}).raise_for_status()
+    before = mine.get("/v1/topics/matches?after=-1").json()
+    for x in (5001, 4999, 5002):
+        mine.post("/v1/events?source=s&wait=true", json={"stream_id": "far", "x": x}).raise_for_status()
+    after = mine.get(f"/v1/topics/matches?after={before['next']}").json()
+    numbers = [record["offset"] for record in after["records"]]
+    assert numbers == list(range(before["next"], after["next"]))
+    values = [record["value"]["attrs"] for record in after["records"] if record["value"]["attrs"]]
+    assert values == [{"x": 5001}, {"x": 4999}, {"x": 5002}] and len(numbers) % 3 == 0
+    whole = mine.get("/v1/topics/matches").json()
+    assert [record["offset"] for record in whole["records"]] == list(range(whole["next"]))
+    assert mine.get("/v1/topics/matches?after=1&limit=2").json()["records"] == whole["records"][1:3]
+    assert mine.get(f"/v1/topics/matches?after={after['next']}").json() == {
+        "records": [],
+        "next": after["next"],
+    }
+    assert operator.get("/v1/topics/matches").json()["next"] > whole["next"]
+
+
 # ---- what is shared
 
 

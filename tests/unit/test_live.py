@@ -40,6 +40,19 @@ def test_commits_come_in_order_with_their_numbers() -> None:
     asyncio.run(listen())
 
 
+def test_what_begins_otherwise_neither_comes_nor_counts_nor_wakes() -> None:
+    async def listen() -> None:
+        hub = Hub(max_feeds=2, max_records=2)
+        feed = hub.open(b"7")
+        hub.committed(outputs(1, 2, 3, 4))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(feed.next(60.0), 0.05)
+        hub.committed(outputs(5, 71, 6, 72))
+        assert await read(feed) == ([(1, [71, 72])], "")
+
+    asyncio.run(listen())
+
+
 def test_whoever_is_slow_is_cut_and_nobody_else() -> None:
     async def listen() -> None:
         hub = Hub(max_feeds=2, max_records=3)
