@@ -125,7 +125,7 @@ class Catalog:
             collections.versions.get(name),
             dict(self.sources),
             {id: self.queries.get(id) for id in collections.members.get(name, ())},
-            dict(self.queries),
+            {**self.queries, **dict.fromkeys(self.quarantined)},
         )
 
     def apply(
@@ -347,9 +347,10 @@ class Draft:
         if before == after:
             return Prepared("unchanged", after, None)
         body = {"v": 1, "op": "source", "name": after.name, "source": source_body(after)}
-        # A key for each version: compaction must not take a source away from before its queries.
+        # A key for each version: compaction must not take a source away from before its queries. The time
+        # tells it from one that another worker makes of the same predecessor.
         previous = self._catalog.source_versions.get(command.name, "")
-        entry = Entry(f"source:{command.name}:{previous}", body)
+        entry = Entry(f"source:{command.name}:{previous}:{self._now_ms}", body)
         return Prepared("created" if before is None else "replaced", after, entry)
 
     def _refuse_breaking(self, before: Source, after: Source) -> None:

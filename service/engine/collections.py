@@ -106,14 +106,14 @@ def home(id: str, tags: Any) -> str | None:
 
 
 class Snapshot(NamedTuple):
-    """What a plan is made from: ``members`` of the collection, quarantined ones as None; ``others``: all
-    queries."""
+    """What a plan is made from: ``members`` of the collection, quarantined ones as None; ``others``:
+    all queries, likewise."""
 
     collection: Collection | None
     version: int | None
     sources: Mapping[str, Source]
     members: Mapping[str, Registered | None]
-    others: Mapping[str, Registered]
+    others: Mapping[str, Registered | None]
 
 
 class Member(NamedTuple):
@@ -164,9 +164,11 @@ def planned(
     done: Counter[str] = Counter()
     failures: list[Failure] = []
     seen: set[str] = set()
+    named: set[str] = set()
     for member in members:
         try:
-            query = _query(name, source, member, seen, snapshot, now_ms, limits)
+            query = _query(name, source, member, named, snapshot, now_ms, limits)
+            seen.add(query.id)
         except Refusal as refusal:
             if refusal.reason is Reason.PAST:  # the last that a body is asked
                 done["expired"] += 1
@@ -208,7 +210,7 @@ def _query(
     name: str,
     source: str,
     member: Member,
-    seen: set[str],
+    named: set[str],
     snapshot: Snapshot,
     now_ms: int,
     limits: Limits,
@@ -220,13 +222,14 @@ def _query(
     tenant, called = split(name)
     public_id = f"{called}:{member.id}"
     id = key_of(tenant, public_id)
-    if id in seen:
+    if id in named:
         raise Refusal(Reason.EXISTS, "id", f"{member.id!r} stands twice in the file; give each its own")
     if not is_query_id(public_id):
         detail = (
             f"{member.id!r} must be of A-Z a-z 0-9 . _ ~ : -, and with {called!r} and : before it at most 200"
         )
         raise Refusal(Reason.BAD_ID, "id", detail)
+    named.add(id)
     tags = {**member.body.get("tags", {}), TAG: called}
     query = parse_query(
         {**member.body, "source": source, "tags": tags},
@@ -239,11 +242,10 @@ def _query(
     if id in snapshot.others and id not in snapshot.members:
         detail = f"query {public_id!r} exists and is not of this collection; delete it"
         raise Refusal(Reason.EXISTS, "id", detail)
-    if id in snapshot.others and snapshot.others[id].query.source != source:
-        there = snapshot.others[id].query.source
-        detail = f"query {public_id!r} exists and stays on its source, {there!r}; delete it"
+    there = snapshot.others.get(id)
+    if there is not None and there.query.source != source:
+        detail = f"query {public_id!r} exists and stays on its source, {there.query.source!r}; delete it"
         raise Refusal(Reason.EXISTS, "id", detail)
-    seen.add(id)
     return query
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from service.decode import Decoder
+from service.engine.collections import Member, planned
 from service.engine.commands import (
     Command,
     DeleteQuery,
@@ -22,6 +23,7 @@ from service.engine.commands import (
 from service.engine.effects import Task
 from service.engine.engine import Engine
 from service.log.port import Record
+from service.model import Reason
 from service.wire import Encoder
 
 
@@ -158,6 +160,50 @@ def write(engine: Engine, log: list[Entry], *commands: Command) -> None:
         assert entry is not None
         log.append(entry)
         engine.command([(len(log) - 1, entry.body)], 0)
+
+
+def test_a_query_stays_behind_its_source_whichever_worker_wrote_it() -> None:
+    """Two workers make the second version of a source, and a query comes in between."""
+    engine = Engine()
+    log: list[Entry] = []
+    write(engine, log, PutSource("s", {"attributes": {"x": "number"}}))
+    late = engine.draft(1).prepare(BROAD).entry
+    assert late is not None
+    write(engine, log, BROAD, PutQuery("q", {"source": "s", "where": "z > 0"}))
+    log.append(late)
+    engine.command([(len(log) - 1, late.body)], 1)
+    again = Engine()
+    again.command(compacted(log), 1)
+    assert again.catalog.queries.keys() == engine.catalog.queries.keys() == {"q"}
+
+
+def _refused(engine: Engine, *members: Member) -> list[tuple[str, Reason]]:
+    found = planned(
+        "c", "s", "csv", members, engine.catalog.snapshot("c"), now_ms=5, limits=engine.catalog.limits
+    )
+    return [(one.place, one.refusal.reason) for one in found] if isinstance(found, list) else []
+
+
+def test_an_id_that_stands_twice_in_a_file_is_refused_even_if_one_of_them_has_expired() -> None:
+    engine = Engine()
+    write(engine, [], BROAD)
+    fresh, stale = ({"where": "x > 0", **more} for more in ({}, {"expires_at": 1}))
+    for first, second in ((fresh, stale), (stale, fresh), (fresh, fresh)):
+        assert _refused(engine, Member("1", "a", first), Member("2", "a", second)) == [("2", Reason.EXISTS)]
+    assert _refused(engine, Member("1", "a", fresh), Member("2", "b", stale)) == []
+
+
+def test_a_quarantined_query_of_somebody_else_is_not_taken_over() -> None:
+    engine = Engine()
+    log: list[Entry] = []
+    write(engine, log, BROAD)
+    for tags in ({}, {"collection": "c"}):
+        body = {"id": "c:a", "source": "s", "where": "nowhere > 0", "tags": tags}
+        entry = Entry("query:c:a", {"v": 1, "op": "query", "id": "c:a", "query": body})
+        log.append(entry)
+        engine.command([(len(log) - 1, entry.body)], 0)
+        found = _refused(engine, Member("1", "a", {"where": "x > 0"}))
+        assert found == ([] if tags else [("1", Reason.EXISTS)])
 
 
 def test_the_version_of_a_collection_outlives_the_late_expiry_of_who_was_in_it() -> None:

@@ -190,7 +190,8 @@ class World:
                 assert query_body(self.reference.queries[wanted.id]) == query_body(wanted)
 
     def _is_alien(self, key: str, name: str) -> bool:
-        return key in self.reference.queries and key not in self._members(name)
+        there = self.driver.engine.catalog.collections.members.get(name, set())
+        return key in {*self.reference.queries, *self._quarantined} and key not in there
 
     def _members(self, name: str) -> set[str]:
         """The registered queries that belong to a collection by their ids and tags."""
