@@ -18,11 +18,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from service.api.bodies import json_answer, read_bulk
 from service.api.context import LiveService, Service
 from service.api.problems import ProblemError, Unready, documented, status_of
-from service.api.queries import ACTIVE_FROM_HEADER, ETAG_HEADER, IfMatch, version_in
+from service.api.queries import ACTIVE_FROM_HEADER, ETAG_HEADER, IfMatch, IfNoneMatch, version_in
 from service.api.shapes import ChangedCollection, CollectionList, CollectionView, answer
 from service.api.views import positions_view, refusal_view
 from service.engine.collections import Failure, Plan, Snapshot, planned, removed, unknown_collection
-from service.engine.commands import Outcome
+from service.engine.commands import ABSENT, Outcome
 from service.engine.engine import Engine
 from service.language import Limits
 from service.members import CSV, GEOJSON, PARQUET, Reading, field_value, members
@@ -149,6 +149,7 @@ async def put_collection(
     request: Request,
     service: LiveService,
     if_match: IfMatch = None,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """A GeoJSON FeatureCollection (polygons, or points with a radius), or a table of thresholds in CSV or
     Parquet. Its members are queries named `{collection}:{id}` with the tag `collection`; those that are as
@@ -159,7 +160,7 @@ async def put_collection(
     if kind is None:
         detail = f"must be {', '.join(KINDS)}, not {media or 'nothing'}"
         raise ProblemError(415, "unsupported_media_type", "Content-Type", detail)
-    key, version = service.key(name), version_in(if_match)
+    key, version = service.key(name), version_in(if_match, if_none_match)
     raw = await read_bulk(request, service.settings)
 
     def plan(snapshot: Snapshot) -> Plan:
@@ -221,6 +222,10 @@ async def _change(
 
 def _check_version(key: str, version: str | None, snapshot: Snapshot) -> None:
     if version is None:
+        return
+    if version == ABSENT:
+        if snapshot.collection is not None:
+            raise Refusal(Reason.CHANGED, "If-None-Match", f"collection {id_of(key)!r} is there")
         return
     if snapshot.collection is None or version not in ("*", str(snapshot.version)):
         now = f"is at version {snapshot.version}" if snapshot.collection else "is not there"

@@ -1,4 +1,4 @@
-"""Questions about all queries of a source: which mean the same, and which nothing has happened to."""
+"""Questions about all queries of a source: which have the same region, and which nothing has happened to."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _UNMATCHED = {
 
 @router.get(
     "/queries:duplicates",
-    summary="Queries that mean the same",
+    summary="Queries of the same region",
     response_model=None,
     responses={
         200: answer(DuplicatesPage, "Groups of queries.", _DUPLICATES),
@@ -54,7 +54,8 @@ _UNMATCHED = {
 )
 async def list_duplicates(paging: Annotated[OverviewPaging, Query()], service: LiveService) -> Response:
     """Groups of enabled queries with one canonical form, in the order of their first ids; go on with `after`
-    set to `next`. They may differ in anything but the region: kinds, `initial`, `select`, tags."""
+    set to `next`. They may differ in anything but the region of `where`: kinds, `keep`, `for`, `cooldown`,
+    `once`, `initial`, `select`, tags."""
     service.check_limit(paging.limit)
     queries = await service.ask(lambda engine: enabled(queries_of(engine, paging.source), service.tenant))
     return json_answer(await asyncio.to_thread(_groups, queries, paging))

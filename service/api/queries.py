@@ -22,7 +22,7 @@ from service.api.shapes import (
     json_body,
 )
 from service.api.views import active_from, aggregates_view, quarantined_view, query_view
-from service.engine.commands import DeleteQuery, Outcome, PatchQuery, PutQuery, Registered
+from service.engine.commands import ABSENT, DeleteQuery, Outcome, PatchQuery, PutQuery, Registered
 from service.engine.engine import Engine
 from service.language import load_json
 from service.model import Reason, Refusal
@@ -32,6 +32,10 @@ router = APIRouter(prefix="/v1/queries", tags=["queries"])
 IfMatch = Annotated[
     str | None,
     Header(alias="If-Match", description="change only this version (an ETag), or any that is there (*)"),
+]
+
+IfNoneMatch = Annotated[
+    str | None, Header(alias="If-None-Match", description="`*`: create it, only if it is not there")
 ]
 
 VIEW_EXAMPLE: dict[str, Any] = {
@@ -78,8 +82,13 @@ def etag(version: int) -> str:
     return f'"{version}"'
 
 
-def version_in(if_match: str | None) -> str | None:
-    """The version in an If-Match: ``"12"``, bare ``12`` or ``*``. A weak tag is none and never matches."""
+def version_in(if_match: str | None, if_none_match: str | None = None) -> str | None:
+    """The version in an If-Match: ``"12"``, bare ``12`` or ``*``. A weak tag is none and never matches.
+    Of ``If-None-Match: *`` it is ``ABSENT``."""
+    if if_none_match is not None:
+        if if_none_match.strip() != "*" or if_match is not None:
+            raise Refusal(Reason.BAD_VALUE, "If-None-Match", "must be *, and stand without If-Match")
+        return ABSENT
     if if_match is None:
         return None
     text = if_match.strip()
@@ -109,10 +118,16 @@ def _changed(outcome: Outcome) -> Response:
     },
     openapi_extra=json_body({**QUERY_SCHEMA, "required": ["source", "where"]}, QUERY_EXAMPLE),
 )
-async def put_query(id: str, request: Request, service: LiveService, if_match: IfMatch = None) -> Response:
+async def put_query(
+    id: str,
+    request: Request,
+    service: LiveService,
+    if_match: IfMatch = None,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
     """Replaces the whole; what the body leaves out takes its default. The same body again changes nothing.
     The answer is sent when the change holds."""
-    version = version_in(if_match)
+    version = version_in(if_match, if_none_match)
     body = load_json(await read_message(request, service.settings))
     return _changed(await service.command(PutQuery(id, body, if_match=version, tenant=service.tenant)))
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from service.engine.collections import TAG, Collections, Snapshot, home
 from service.engine.commands import (
+    ABSENT,
     ChangeCollection,
     ChangeMember,
     Command,
@@ -384,6 +385,10 @@ class Draft:
 
     def _check_version(self, id: str, if_match: str | None) -> None:
         if if_match is None:
+            return
+        if if_match == ABSENT:
+            if self._current(id) is not None or self._quarantined(id):
+                raise Refusal(Reason.CHANGED, "If-None-Match", f"query {id_of(id)!r} is there")
             return
         registered = None if id in self._queries else self._catalog.queries.get(id)
         if registered is None or (if_match != "*" and if_match != str(registered.version)):

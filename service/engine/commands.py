@@ -16,6 +16,9 @@ from typing import Any, Literal, NamedTuple
 from service.model import Query, Source
 from service.tenants import DEFAULT_TENANT
 
+ABSENT = "\0"
+"""As ``if_match``: nothing may be there."""
+
 
 @dataclass(frozen=True, slots=True)
 class PutSource:
@@ -27,7 +30,8 @@ class PutSource:
 
 @dataclass(frozen=True, slots=True)
 class PutQuery:
-    """Replaces or registers. ``create_only`` refuses a live id (POST), ``if_match`` another version.
+    """Replaces or registers. ``create_only`` refuses a live id (POST), ``if_match`` another version
+    (``ABSENT``: any).
 
     ``id`` is the id in the path, or None where the body must have it (POST, bulk)."""
 

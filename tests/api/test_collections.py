@@ -312,7 +312,8 @@ def test_the_same_table_as_parquet(own: Own) -> None:
 
 def test_if_match_holds_for_the_collection_and_its_members(own: Own) -> None:
     assert own.put(feature("a", square(0)), headers={"If-Match": "*"}).status_code == 412
-    etag = own.put(feature("a", square(0))).headers["etag"]
+    etag = own.put(feature("a", square(0)), headers={"If-None-Match": "*"}).headers["etag"]
+    assert own.put(feature("a", square(1)), headers={"If-None-Match": "*"}).status_code == 412
     changed = own.put(feature("a", square(1)), headers={"If-Match": etag})
     assert changed.status_code == 200
     assert own.put(feature("a", square(2)), headers={"If-Match": etag}).status_code == 412

@@ -113,6 +113,22 @@ def test_if_match_star_wants_a_query_that_is_there(client: httpx.Client, source:
     assert client.put(path, json=body, headers={"If-Match": "*"}).status_code == 200
 
 
+def test_if_none_match_star_wants_a_query_that_is_not_there(client: httpx.Client, source: OwnSource) -> None:
+    path = f"/v1/queries/{source.id('q')}"
+    headers = {"If-None-Match": "*"}
+    for where, status in (("x > 0", 201), ("x > 1", 412)):
+        answer = client.put(path, json={"source": source.name, "where": where}, headers=headers)
+        assert answer.status_code == status
+    assert answer.json()["field"] == "If-None-Match"
+    assert client.get(path).json()["canonical"] == "x > 0"
+    client.delete(path).raise_for_status()
+    body = {"source": source.name, "where": "x > 2"}
+    assert client.put(path, json=body, headers=headers).status_code == 201
+    for wrong in ({"If-None-Match": '"1"'}, {"If-None-Match": "*", "If-Match": "*"}):
+        refused = client.put(path, json=body, headers=wrong)
+        assert (refused.status_code, refused.json()["field"]) == (422, "If-None-Match")
+
+
 def test_several_versions_in_if_match_are_refused(client: httpx.Client, source: OwnSource) -> None:
     source.register("q")
     headers = {"If-Match": '"1", "2"'}
