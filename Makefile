@@ -53,13 +53,14 @@ format: setup ## format the code
 	$(BIN)/ruff format --quiet .
 	$(BIN)/ruff check --fix --quiet .
 
-bench: setup ## measure: all of docs/benchmarks anew, what features cost the others, from Kafka to Kafka against a bare pass-through, and the start with a large file
+bench: setup ## measure: all of docs/benchmarks anew, what features cost the others, from Kafka to Kafka against a bare pass-through, the start with a large file, and very large changes
 	$(BIN)/rangewatch bench --out docs/benchmarks
 	$(BIN)/python -m tests.bench.bench_features
 	$(BIN)/python -m tests.bench.bench_formats
 	$(BIN)/python -m tests.bench.bench_throughput
 	$(BIN)/python -m tests.bench.bench_workers
 	$(BIN)/python -m tests.bench.bench_ready
+	$(BIN)/python -m tests.bench.bench_huge
 
 audit: ## look the locked packages up in the advisories (needs a network)
 	$(PYTHON) -m venv .venv/audit
