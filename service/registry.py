@@ -17,6 +17,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from service.rows import Registered
@@ -29,9 +30,11 @@ logger = logging.getLogger("rangewatch")
 
 #: How long "there is no such schema" is believed.
 UNKNOWN_S = 30.0
-#: Between two tries while the registry is in trouble, at first and at most.
+#: Between two tries for an id, at first and at most.
 RETRY_S = 0.5
 MAX_RETRY_S = 10.0
+#: An id that nobody has asked for so long is not tried any more.
+FORGOTTEN_S = 60.0
 MAX_ANSWER_BYTES = 4 << 20
 MAX_KEPT = 100_000
 _NO_SCHEMA = 40403
@@ -83,6 +86,18 @@ class NoRegistry:
         pass
 
 
+@dataclass(slots=True)
+class _Asked:
+    """An id that is asked for: when last, when it may be tried, how long to wait after the next failure; the
+    number of its last failure, counted over all (0: none), and what that was."""
+
+    at_s: float = 0.0
+    not_before_s: float = 0.0
+    pause_s: float = RETRY_S
+    failure: int = 0
+    trouble: str = ""
+
+
 class Registry:
     """See the module. Raises SettingsError where its secrets or certificates cannot be read."""
 
@@ -93,9 +108,7 @@ class Registry:
         self._changed = threading.Condition()
         self._known: dict[int, Registered] = {}
         self._unknown_until: dict[int, float] = {}
-        self._asked: dict[int, None] = {}
-        #: by id: the number of the last failure, counted over all, and what it was
-        self._troubles: dict[int, tuple[int, str]] = {}
+        self._asked: dict[int, _Asked] = {}
         self._failures = 0
         self._closing = False
         self._news: Callable[[], None] = lambda: None
@@ -129,9 +142,9 @@ class Registry:
             found = self._look(wanted)
             deadline = time.monotonic() + timeout_s
             while len(found) < len(wanted):
-                for number, text in (self._troubles.get(id, (0, "")) for id in wanted):
-                    if number > failures:
-                        raise SchemasUnavailable(text)
+                for asked in (self._asked[id] for id in wanted if id in self._asked):
+                    if asked.failure > failures:
+                        raise SchemasUnavailable(asked.trouble)
                 left_s = deadline - time.monotonic()
                 if left_s <= 0 or not self._changed.wait(left_s):
                     raise SchemasUnavailable(
@@ -141,7 +154,8 @@ class Registry:
             return found
 
     def _trouble(self) -> str | None:
-        return max(self._troubles.values())[1] if self._troubles else None
+        last = max(self._asked.values(), key=lambda asked: asked.failure, default=None)
+        return last.trouble if last is not None and last.failure else None
 
     def _look(self, ids: Iterable[int]) -> dict[int, Registered | None]:
         now = time.monotonic()
@@ -152,7 +166,7 @@ class Registry:
             elif self._unknown_until.get(id, now) > now:
                 found[id] = None
             else:
-                self._asked[id] = None
+                self._asked.setdefault(id, _Asked()).at_s = now
         if self._asked:
             self._changed.notify_all()
             if self._thread is None:
@@ -163,18 +177,14 @@ class Registry:
     # ---- the thread
 
     def _run(self) -> None:
-        pause_s = RETRY_S
         while (id := self._next()) is not None:
             try:
                 schema = self._fetch(id)
             except SchemasUnavailable as away:
-                self._fail(id, str(away), pause_s)
-                pause_s = min(2 * pause_s, MAX_RETRY_S)
+                self._fail(id, str(away))
                 continue
-            pause_s = RETRY_S
             with self._changed:
                 self._asked.pop(id, None)
-                self._troubles.pop(id, None)
                 if schema is None:
                     _keep(self._unknown_until, id, time.monotonic() + UNKNOWN_S)
                 else:
@@ -185,23 +195,35 @@ class Registry:
             self._client.close()
 
     def _next(self) -> int | None:
+        """Waits for an id whose turn has come; None: it is to end. Those that nobody asks for any more, which
+        would be asked for all the time, are forgotten."""
         with self._changed:
-            self._changed.wait_for(lambda: self._asked or self._closing)
-            return None if self._closing else next(iter(self._asked))
+            while not self._closing:
+                now = time.monotonic()
+                for id in [id for id, asked in self._asked.items() if now > asked.at_s + FORGOTTEN_S]:
+                    del self._asked[id]
+                first = min(self._asked, key=lambda id: self._asked[id].not_before_s, default=None)
+                left_s = None if first is None else self._asked[first].not_before_s - now
+                if left_s is not None and left_s <= 0:
+                    return first
+                self._changed.wait(left_s)
+            return None
 
-    def _fail(self, id: int, trouble: str, pause_s: float) -> None:
+    def _fail(self, id: int, trouble: str) -> None:
+        """The next try for this id is later; those for others are not."""
         logger.warning("%s; events that need schemas wait", trouble)
         with self._changed:
             self._failures += 1
-            self._troubles[id] = self._failures, trouble
-            self._asked[id] = self._asked.pop(id, None)  # the others are not to wait for this one
+            asked = self._asked.get(id)
+            if asked is not None:
+                asked.failure, asked.trouble = self._failures, trouble
+                asked.not_before_s = time.monotonic() + asked.pause_s
+                asked.pause_s = min(2 * asked.pause_s, MAX_RETRY_S)
             self._changed.notify_all()
         self._news()
         if self._client is not None:
             self._client.close()
         self._client = None  # the next one reads the files of its secrets anew
-        with self._changed:
-            self._changed.wait_for(lambda: self._closing, pause_s)
 
     # ---- one request
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+import service.registry
 from service.engine.commands import PutQuery, PutSource
 from service.engine.engine import Engine
 from service.log.port import Message, TopicPartition
@@ -94,6 +95,32 @@ def test_a_schema_that_always_fails_holds_up_no_other(there: FakeRegistry, regis
     there.failing.clear()
     eventually(lambda: registry.look([7]), "it is there as well")
     assert registry.trouble is None
+
+
+def test_a_good_schema_is_tried_before_bad_ones_are_tried_again(
+    there: FakeRegistry, registry: Registry
+) -> None:
+    bad = range(100, 120)
+    there.put(8, SCHEMA)
+    there.failing.update(bad)
+    registry.look(bad)
+    assert registry.wait([8], WAIT_S) == {8: Registered(TEXT)}
+    before = there.asked[: there.asked.index("/schemas/ids/8")]
+    assert len(before) == len(set(before)), "each of them once, and no pause for all"
+
+
+def test_what_nobody_asks_for_any_more_is_not_tried(
+    there: FakeRegistry, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service.registry, "FORGOTTEN_S", 0.05)
+    there.failing.add(7)
+    with pytest.raises(SchemasUnavailable):
+        registry.wait([7], WAIT_S)
+    eventually(lambda: registry.trouble is None, "it is forgotten")
+    tried = there.asked.count("/schemas/ids/7")
+    there.put(8, SCHEMA)
+    assert registry.wait([8], WAIT_S)
+    assert there.asked.count("/schemas/ids/7") == tried
 
 
 def test_an_id_that_no_registry_can_have_is_unknown(there: FakeRegistry, registry: Registry) -> None:
