@@ -60,8 +60,16 @@ class Worker:
 
     @property
     def burnt(self) -> bool:
-        """Whether its fuse has been reached."""
-        return self.fuse is not None and f"fuse: {self.fuse.point}\n" in self.output.read_text()
+        """Whether its fuse has been reached; of one that stops it, whether it stands still."""
+        if self.fuse is None or f"fuse: {self.fuse.point}\n" not in self.output.read_text():
+            return False
+        return self.fuse.how != "SIGSTOP" or self._stands_still
+
+    @property
+    def _stands_still(self) -> bool:
+        """Else a SIGCONT could come before the SIGSTOP that it is to undo."""
+        stat = Path(f"/proc/{self.pid}/stat")
+        return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "T"
 
     @property
     def ready(self) -> bool:
