@@ -390,8 +390,7 @@ RECORDS = (
 AGGREGATES = (
     Fault(
         "who is removed is still counted", crossings, "moves_of",
-        "counted &= (walked.verdict == kernels.MOVES) | (walked.verdict == kernels.REMOVES)",
-        "counted &= walked.verdict == kernels.MOVES",
+        "counted[pairs] = True", "counted[walked.verdict == kernels.REMOVES] = False",
         "aggregates", 5,
     ),
     Fault(
