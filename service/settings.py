@@ -48,7 +48,7 @@ class Settings(BaseSettings):
     port: int = Field(8080, ge=0, le=65535, description="its port; 0 takes a free one")
 
     kafka_client: Literal["auto", "kafka-python", "confluent-kafka"] = Field(
-        "auto",
+        "kafka-python",
         description="library that talks to Kafka; auto: confluent-kafka if it is installed, or kafka-python",
     )
     topic_prefix: str = Field(

@@ -31,6 +31,8 @@ from service.log.port import (
 )
 
 _ABORT_S = 3.0
+#: How much longer than it was told a call may take.
+_GRACE_S = 2.0
 _SERVE_S = 0.1
 _BATCH_BYTES = 1 << 19
 #: No limit of its own: what a commit holds is bounded by the step that it belongs to.
@@ -109,9 +111,14 @@ class Transactions:
             fill(producer)
             if marks:
                 offsets = [self._cluster.marked(*mark) for mark in marks.items()]
-                producer.send_offsets_to_transaction(offsets, membership, _left_s(deadline))
+                left_s = _left_s(deadline)
+                _in_time(lambda: producer.send_offsets_to_transaction(offsets, membership, left_s), left_s)
             if producer.flush(_left_s(deadline)):
                 raise LogUnavailable("the cluster did not acknowledge everything in time")
+        except _Stuck as stuck:
+            self._producer = None  # nothing more is asked of it: its successor fences it
+            self._fenced = LogFenced(str(stuck))
+            raise self._fenced from None
         except Exception as error:
             raise self._give_up(producer, error) from error
         try:
@@ -272,6 +279,30 @@ def _producer(cluster: Cluster, **own: object) -> Producer:
             **own,
         }
     )
+
+
+class _Stuck(Exception):
+    pass
+
+
+def _in_time(call: Callable[[], None], timeout_s: float) -> None:
+    """What a call raises. It has been seen not to come back at all, whatever time it was given, when a broker
+    came back while its group was still without a coordinator: then raises _Stuck, and its thread is left."""
+    raised: list[Exception] = []
+
+    def run() -> None:
+        try:
+            call()
+        except Exception as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, name="kafka-offsets", daemon=True)
+    thread.start()
+    thread.join(timeout_s + _GRACE_S)
+    if thread.is_alive():
+        raise _Stuck(f"the client library did not come back within {timeout_s + _GRACE_S:g} s")
+    if raised:
+        raise raised[0]
 
 
 def _left_s(deadline: float) -> float:

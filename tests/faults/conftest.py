@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service.log.kafka_library import AUTO
+from service.log.kafka_library import KAFKA_PYTHON
 from tests.broker import broker  # noqa: F401 (a fixture)
 from tests.faults.alone import Alone, LosingFile, LosingTopics
 
@@ -17,6 +17,6 @@ def alone(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Alone]:
     if request.param == "sqlite":
         one = Alone(LosingFile(tmp_path / "log.db"))
     else:
-        one = Alone(LosingTopics(request.getfixturevalue("broker").address, client=AUTO))
+        one = Alone(LosingTopics(request.getfixturevalue("broker").address, client=KAFKA_PYTHON))
     yield one
     one.close()

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import httpx
 
-from service.log.kafka_library import AUTO
+from service.log.kafka_library import KAFKA_PYTHON
 from tests.api.harness import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -97,7 +97,9 @@ class Fleet:
     """The workers of one group. ``arguments`` are those that all of them have; ``clients`` are the libraries
     that talk to Kafka, of one worker after the other."""
 
-    def __init__(self, folder: Path, arguments: Sequence[str], clients: Sequence[str] = (AUTO,)) -> None:
+    def __init__(
+        self, folder: Path, arguments: Sequence[str], clients: Sequence[str] = (KAFKA_PYTHON,)
+    ) -> None:
         self._folder = folder
         self._arguments = arguments
         self._clients = itertools.cycle(clients)
@@ -151,7 +153,7 @@ class Fleet:
 
 @contextlib.contextmanager
 def fleet(
-    folder: Path, address: str, prefix: str, *more: object, clients: Sequence[str] = (AUTO,)
+    folder: Path, address: str, prefix: str, *more: object, clients: Sequence[str] = (KAFKA_PYTHON,)
 ) -> Iterator[Fleet]:
     """A fleet on a broker, small in every way, with timeouts of seconds."""
     made = Fleet(

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import httpx
 from kafka import KafkaProducer
 
-from service.log.kafka_library import AUTO
+from service.log.kafka_library import KAFKA_PYTHON
 from service.log.port import Position, TopicPartition
 from tests.api.harness import eventually
 from tests.faults.fleet import PARTITIONS, WITHIN_S, Fleet, Worker, fleet
@@ -272,7 +272,7 @@ class World:
 
 @contextlib.contextmanager
 def world(
-    folder: Path, address: str, prefix: str, seed: int, *more: str, clients: Sequence[str] = (AUTO,)
+    folder: Path, address: str, prefix: str, seed: int, *more: str, clients: Sequence[str] = (KAFKA_PYTHON,)
 ) -> Iterator[World]:
     """A world that says, if it fails, with what seed and what its workers said last."""
     with fleet(folder, address, prefix, *more, clients=clients) as made:

@@ -107,9 +107,13 @@ def test_settings_reach_the_other_library_as_names_of_files(tmp_path: Path) -> N
 
 
 def test_kerberos_is_told_as_far_as_the_other_library_knows_it() -> None:
-    given = {"kafka_security_protocol": "SASL_PLAINTEXT", "kafka_sasl_mechanism": "GSSAPI"}
+    given = {
+        "kafka_security_protocol": "SASL_PLAINTEXT",
+        "kafka_sasl_mechanism": "GSSAPI",
+        "kafka_client": AUTO,
+    }
     settings = load_settings({**given, "kafka_sasl_kerberos_service_name": "log"})
-    assert (client_of(settings), client_of(Settings())) == (KAFKA_PYTHON, CONFLUENT_KAFKA)
+    assert (client_of(settings), client_of(Settings(kafka_client=AUTO))) == (KAFKA_PYTHON, CONFLUENT_KAFKA)
     assert settings.kafka_client == AUTO
     assert client_options(settings, CONFLUENT_KAFKA) == {
         "security.protocol": "SASL_PLAINTEXT",
