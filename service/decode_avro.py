@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from operator import itemgetter
 from typing import Any
@@ -27,6 +27,7 @@ from service.literals import shown
 from service.model import Reason
 from service.protobuf_schema import Path, Wanted
 from service.rows import NOTHING, Bad, Fields, at_path
+from service.slices import slices
 
 #: Messages that are read together, and their bytes if there are several: a byte can become an object.
 TOGETHER = 256
@@ -54,7 +55,7 @@ class AvroForm:
         if not self._is_sure:
             return [None] * len(bodies)
         found: list[Fields | None] = []
-        for some in _portions(bodies):
+        for some in slices(bodies, TOGETHER_BYTES, TOGETHER):
             found += self._together(some) or [self._alone(body) for body in some]
         return found
 
@@ -97,20 +98,6 @@ class AvroForm:
             detail = f"not Avro of the schema: the event ends after {stream.tell()} of {len(body)} bytes"
             raise Bad(Reason.MALFORMED, detail)
         return event
-
-
-def _portions(bodies: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """The bodies in order, so many at a time as are read together."""
-    some: list[bytes] = []
-    size = 0
-    for body in bodies:
-        if some and (len(some) == TOGETHER or size + len(body) > TOGETHER_BYTES):
-            yield some
-            some, size = [], 0
-        some.append(body)
-        size += len(body)
-    if some:
-        yield some
 
 
 def _array(root: Node) -> Any:

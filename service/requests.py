@@ -61,7 +61,7 @@ class _OpenCommand(NamedTuple):
 
 
 class _Judging:
-    """A request of which a part has been judged. ``written``: (place, what was prepared) of those that are to
+    """A request of which a part has been judged. ``writing``: (place, what was prepared) of those that are to
     be written, and ``messages``, the same for the log."""
 
     def __init__(self, request: CommandRequest, engine: Engine, now: int, attempts: int = 0) -> None:

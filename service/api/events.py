@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -22,6 +22,7 @@ from service.engine.engine import Engine
 from service.log.port import Message, Output
 from service.model import Refusal, Source
 from service.runtime import Receipt
+from service.slices import slices
 from service.trial import try_events
 from service.wire import owner
 
@@ -178,27 +179,13 @@ async def match_events(of: Annotated[OfSource, Query()], request: Request, servi
     most_bytes = service.settings.max_message_bytes
     messages = await asyncio.to_thread(messages_of, values, source, partitions=1, max_bytes=most_bytes)
     results: list[list[str] | Refused] = []
-    for some in _slices([message.value or b"" for message in messages], most_bytes):
+    for some in slices([message.value or b"" for message in messages], most_bytes):
         # In slices: events are processed in between.
         results += await service.ask(partial(_tried, source=of.source, values=some, service=service))
     for i, result in enumerate(results):
         if isinstance(result, Refused):
             raise Refusal(result.reason, f"events[{i}]", result.detail)
     return json_answer({"matches": results})
-
-
-def _slices(values: Sequence[bytes], most_bytes: int) -> Iterator[list[bytes]]:
-    """The values in order, in lists of about so many bytes."""
-    some: list[bytes] = []
-    size = 0
-    for value in values:
-        if some and size + len(value) > most_bytes:
-            yield some
-            some, size = [], 0
-        some.append(value)
-        size += len(value)
-    if some:
-        yield some
 
 
 def _tried(

@@ -55,7 +55,6 @@ class _Head(msgspec.Struct):
     """What a record is about; each topic has some of these fields."""
 
     source: str
-    tenant: str
     stream_id: str | None = None
     query: str | None = None
     queries: list[str] = []
@@ -68,10 +67,9 @@ _head = msgspec.json.Decoder(_Head).decode
 
 
 class _Wanted:
-    """Which records of a tenant a client asks for."""
+    """Which records of its tenant, which are all that come, a client asks for."""
 
-    def __init__(self, listening: Listening, tenant: str) -> None:
-        self._tenant = tenant
+    def __init__(self, listening: Listening) -> None:
         self._source = listening.source
         self._topics = frozenset(topic.value for topic in listening.topic)
         self._queries = frozenset(listening.query)
@@ -81,7 +79,7 @@ class _Wanted:
         if output.topic not in self._topics:
             return False
         head = _head(output.value or b"null")
-        if (head.tenant, head.source) != (self._tenant, self._source):
+        if head.source != self._source:
             return False
         # An aggregate is of no stream: it is held back only by its query.
         if self._streams and head.stream_id is not None and head.stream_id not in self._streams:
@@ -141,7 +139,7 @@ async def listen(listening: Annotated[Listening, Query()], service: LiveService)
     except BaseException:
         service.runtime.hub.close(feed)
         raise
-    told = _told(feed, _Wanted(listening, service.tenant), listening.source, first, found, service)
+    told = _told(feed, _Wanted(listening), listening.source, first, found, service)
     # Begun here: only what has begun comes to its end, and closes the feed, when the client has gone already.
     begun = await anext(told)
     return StreamingResponse(

@@ -156,7 +156,7 @@ class Catalog:
             after = _in_order(before, parse_source(name, body["source"]))
         except Refusal:
             return None
-        if any(other.topic == after.topic and other.name != name for other in self.sources.values()):
+        if _reader_of(after.topic, self.sources, but=name):
             return None
         self.sources[name] = after
         if name in self.source_versions:
@@ -297,6 +297,11 @@ def _uses(query: Query, source: str, names: set[str]) -> set[str]:
     return names & used
 
 
+def _reader_of(topic: str, sources: Mapping[str, Source], *, but: str) -> str | None:
+    """The other source that reads a topic."""
+    return next((name for name, one in sources.items() if one.topic == topic and name != but), None)
+
+
 def _in_order(before: Source | None, after: Source) -> Source:
     """The attributes that were there keep their columns; new ones follow."""
     if before is None:
@@ -341,9 +346,8 @@ class Draft:
         after = _in_order(before, parse_source(command.name, command.body))
         if before is not None:
             self._refuse_breaking(before, after)
-        for other in self._sources.values():
-            if other.topic == after.topic and other.name != after.name:
-                raise Refusal(Reason.EXISTS, "topic", f"source {other.name!r} reads this topic; name another")
+        if other := _reader_of(after.topic, self._sources, but=after.name):
+            raise Refusal(Reason.EXISTS, "topic", f"source {other!r} reads this topic; name another")
         self._sources[command.name] = after
         if before == after:
             return Prepared("unchanged", after, None)

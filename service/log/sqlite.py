@@ -351,15 +351,11 @@ class SqliteLog:
         """The ids of all topics; of those named the missing are made. The caller holds ``_writing``."""
         missing = [name for name in names if name not in self._ids]
         if missing:
-            lowest, highest = min(self._ids.values(), default=0), max(self._ids.values(), default=0)
-            fixed = [name for name in missing if name in _FIXED]
-            places = dict(zip(fixed, count(highest + 1), strict=False))
-            others = (name for name in missing if name not in _FIXED)
-            places |= dict(zip(others, count(min(lowest, 0) - 1, -1), strict=False))
+            ids = self._ids.values()
+            after, before = count(max(ids, default=0) + 1), count(min([0, *ids]) - 1, -1)
+            made = [(name, next(after if name in _FIXED else before)) for name in missing]
             with self._transaction() as writer:
-                writer.executemany(
-                    "INSERT INTO topics (name, id, next) VALUES (?, ?, 0)", list(places.items())
-                )
+                writer.executemany("INSERT INTO topics (name, id, next) VALUES (?, ?, 0)", made)
             self._load_topics(_open(self._writer))
         return self._ids
 

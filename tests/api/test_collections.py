@@ -20,7 +20,7 @@ from service.api import collections
 from service.engine.collections import Member
 from service.members import Reading, members
 from tests.api.conftest import OwnSource
-from tests.api.harness import running
+from tests.api.harness import history, running
 
 GEOJSON = "application/geo+json"
 TRIANGLE = [[[0, 0], [4, 0], [4, 4], [0, 0]]]
@@ -424,8 +424,8 @@ def test_the_history_tells_of_a_collection_and_of_its_members(own: Own) -> None:
     own.client.delete(own.url, headers={"X-Actor": "cleo"}).raise_for_status()
 
     def entries(**asked: str) -> list[tuple[Any, ...]]:
-        page = own.client.get("/v1/history", params=asked).raise_for_status().json()
-        return [(entry["what"], entry["by"], entry["changed"], entry["body"]) for entry in page["entries"]]
+        found = history(own.client, **asked)
+        return [(entry["what"], entry["by"], entry["changed"], entry["body"]) for entry in found]
 
     body = {"source": own.source.name, "kind": "geojson"}
     assert entries(collection=own.name) == [
