@@ -1,4 +1,4 @@
-"""What ``keep``, ``for``, ``cross`` and aggregates cost the queries that do not use them: nothing.
+"""What ``keep``, ``for``, ``cooldown``, ``once``, ``cross`` and aggregates cost queries that do not use them.
 
 One engine has plain queries only; each of the others has the same and ten more that use a feature, on a
 region where no stream ever is. All get the same events, batch by batch in turns, so what differs is the
@@ -35,6 +35,8 @@ FEATURES: Mapping[str, Mapping[str, Any]] = {
     "plain": {},
     "keep": {"keep": None},
     "for": {"for": "30s"},
+    "cooldown": {"cooldown": "30s"},
+    "once": {"once": True},
     "cross": {"on": ["match", "enter", "leave", "cross"]},
     "aggregates": {"aggregates": {"every": "1s", "of": ["speed"]}},
 }
