@@ -33,6 +33,7 @@ kafka-stop: ## end that broker
 
 test: setup jars ## run everything: lint, types, imports, all tests on a real broker, Spark and Prometheus
 	$(MAKE) --no-print-directory lint
+	$(BIN)/python -m tests.kernels
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 15
 
 check: setup lint ## the fast part: lint, types, imports, unit tests
