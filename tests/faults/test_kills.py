@@ -133,7 +133,8 @@ def test_a_transaction_that_takes_too_long_comes_to_nothing(broker: Broker, tmp_
         one.fleet.workers["first"].stop()
         slow = one.fleet.start("slow", Fuse("before commit", 3, "SIGSTOP"))
         eventually(lambda: working(one, slow), "stopped in a transaction", within_s=WITHIN_S)
-        one.broker.positions(one.group)  # waits for its end: any has positions, not any has records of a topic
+        # Waits for its end: any transaction has positions, not any has records of a topic.
+        one.broker.positions(one.group)
         slow.signal(signal.SIGCONT)
         eventually(lambda: "starting afresh" in slow.output.read_text(), "fenced", within_s=WITHIN_S)
         one.send(100)
