@@ -86,7 +86,7 @@ def _getter(leaf: Leaf | None) -> Getter:
     def get(message: Any) -> Any:
         value = message
         for step, asked in steps:
-            if asked and not value.HasField(step):
+            if asked and not type(value).HasField(value, step):  # there may be a field of that name
                 return NOTHING
             value = getattr(value, step)
         if is_time:

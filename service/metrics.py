@@ -133,7 +133,7 @@ class Metrics:
         self._log_away = Gauge("rangewatch_log_away", "1 while the log does not answer.", registry=registry)
         self._held = Gauge(
             "rangewatch_partitions_held",
-            "Partitions whose input waits for a schema registry that does not answer.",
+            "Partitions whose input waits for schemas.",
             registry=registry,
         )
         self._resets = Counter(
@@ -265,7 +265,7 @@ class Metrics:
         self._log_away.set(away)
 
     def held(self, partitions: int) -> None:
-        """Sets how many partitions wait for schemas, longer than it takes to get them."""
+        """Sets how many partitions wait for schemas."""
         self._held.set(partitions)
 
     def reset(self, missing: str) -> None:

@@ -400,9 +400,8 @@ class Worker:
             step.moved.add(effects.task)
         for chunk in self._readable(polled.chunks):
             self._apply_events(chunk, step)
-        trouble = self._schemas.trouble
-        self._metrics.held(len(self._parked) if trouble else 0)
-        if trouble:
+        self._metrics.held(len(self._parked))
+        if self._parked and (trouble := self._schemas.trouble):
             self._turn_away_parked(trouble)
 
     # ---- schemas

@@ -35,11 +35,12 @@ async def healthz(service: AnyService) -> Response:
 )
 async def readyz(service: AnyService) -> Response:
     """200 once the query set and the state of all streams have caught up with the log, and while no input
-    waits for a schema registry."""
+    waits for a schema registry. What the registry says, and where it is, is in the log of the service: nobody
+    needs a key here."""
     if not service.runtime.ready:
         raise Unready("the service is catching up; try again")
     if service.runtime.held is not None:
-        raise Unready(service.runtime.held)
+        raise Unready("events wait for schemas that the registry does not give; the service's log says why")
     return json_answer({"status": "ready"})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import tracemalloc
 from collections.abc import Sequence
 from typing import Any
@@ -459,6 +460,22 @@ def test_protobuf_types() -> None:
     assert batch.ts[1] == 5_000
     unknown, tug, empty = (TEXTS.code(text) for text in ("UNKNOWN", "TUG", ""))
     assert batch.values.tolist() == [[0, 0, MISSING, MISSING, unknown], [0, 0, 0, empty, tug]]
+
+
+def test_fields_that_are_called_as_what_messages_can_do() -> None:
+    fields = [("stream_id", 1, Field.TYPE_STRING), ("HasField?", 2, Field.TYPE_DOUBLE)]
+    more = [("FromString?", 3, Field.TYPE_DOUBLE), ("DESCRIPTOR?", 4, Field.TYPE_DOUBLE)]
+    format = {
+        "type": "protobuf",
+        "descriptors": descriptors(file_of({"E": [*fields, *more]})),
+        "message": "fleet.E",
+    }
+    attributes = {"has": "number", "parse": "number", "descriptor": "number"}
+    paths = {"has": "HasField", "parse": "FromString", "descriptor": "DESCRIPTOR"}
+    values = [b"\x0a\x01a\x11" + struct.pack("<d", 0), b"\x0a\x01a\x21" + struct.pack("<d", 2.5)]
+    decoded = decode(format, values, body={"attributes": attributes, "paths": paths})
+    assert reasons(decoded) == []
+    assert decoded.batch.values.tolist() == [[0, MISSING, MISSING], [MISSING, MISSING, 2.5]]
 
 
 def test_texts_of_proto2_that_are_not_utf8() -> None:
