@@ -1,8 +1,12 @@
-"""The broker goes away and comes back: nothing is dropped or done twice, and those who ask are answered."""
+"""The broker goes away and comes back: nothing is dropped or done twice, and those who ask are answered.
+
+``FAULTS_AWAY_S`` is how long it is away.
+"""
 
 from __future__ import annotations
 
 import gc
+import os
 import random
 import time
 from collections.abc import Iterator
@@ -20,7 +24,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.filterwarnings("ignore:unclosed <so
 
 #: Past every timeout that there is: of the group, of requests, of transactions. What holds for so long holds
 #: for as long as you like, since nothing is left that could run out.
-AWAY_S = 1.5 * LOG_TIMEOUT_S + SESSION_S + 3
+AWAY_S = float(os.environ.get("FAULTS_AWAY_S", 1.5 * LOG_TIMEOUT_S + SESSION_S + 3))
 READ_S = 4 * LOG_TIMEOUT_S
 
 
