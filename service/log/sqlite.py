@@ -268,7 +268,7 @@ class SqliteLog:
             if first is None or first[1] >= oldest:
                 continue
             upto = int(min(end, first[0] + _TRIMMED_AT_ONCE))
-            (kept,) = writer.execute(_FIRST_KEPT, (id_, upto, oldest)).fetchone()
+            kept = writer.execute(_FIRST_KEPT, (id_, upto, oldest)).fetchone()[0]
             _remove(writer, id_, upto if kept is None else kept)
 
     def append_commands(self, commands: Sequence[Message]) -> list[int]:
@@ -289,7 +289,7 @@ class SqliteLog:
         """Removes the records of a topic below an offset; positions and state do not need them. Any thread,
         and writers get their turn in between. O(removed)."""
         id_ = self._ids.get(topic)
-        while True:
+        while id_ is not None:
             with self._writing, self._transaction() as writer:
                 (first,) = writer.execute(
                     "SELECT min(offset) FROM records WHERE topic = ?", (id_,)
@@ -340,7 +340,8 @@ class SqliteLog:
     # ---- beneath
 
     def _end(self, topic: str) -> int:
-        return self._ends.get(self._ids.get(topic, -1), 0)
+        id_ = self._ids.get(topic)
+        return 0 if id_ is None else self._ends[id_]
 
     def _find(self, select: str, topic: str) -> tuple[int, ...] | None:
         with self._file.translated():
