@@ -74,6 +74,13 @@ class Settings(BaseSettings):
         15.0, description="silence after which the group gives a worker's partitions to the others"
     )
 
+    keep_records_s: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="embedded log: how long processed events and records are kept; older ones go as new ones"
+        " come, and its room in the file is used again; 0: for ever",
+    )
     lost_input: Literal["stop", "go_on"] = Field(
         "stop",
         description="when events are gone from their topic before they were processed: stop with an error, or"

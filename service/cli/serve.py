@@ -184,7 +184,8 @@ def open_log(settings: Settings) -> Log:
     if settings.log_kind == "sqlite":
         from service.log.sqlite import SqliteLog
 
-        return SqliteLog(settings.log_place, max_message_bytes=max_bytes)
+        keep_ms = int(settings.keep_records_s * 1000) or None
+        return SqliteLog(settings.log_place, max_message_bytes=max_bytes, keep_ms=keep_ms)
     from service.log.kafka import KafkaLog
     from service.log.kafka_library import is_installed
     from service.log.kafka_security import client_of, client_options

@@ -54,20 +54,28 @@ _COMMANDS_AT_ONCE = 1_000
 #: What a poll reads of one topic at the most, and the message that goes over it.
 _BYTES_AT_ONCE = 8 << 20
 _TRIMMED_AT_ONCE = 10_000
+_FIRST = "SELECT offset, ts FROM records WHERE topic = ? ORDER BY offset LIMIT 1"
+_FIRST_KEPT = "SELECT min(offset) FROM records WHERE topic = ? AND offset < ? AND ts >= ?"
 
 
 class SqliteLog:
-    """``port.Log`` over one file; see the module. ``clock_ms`` stamps the records (ms since 1970)."""
+    """``port.Log`` over one file; see the module. ``clock_ms`` stamps the records (ms since 1970).
+
+    Events that were processed and output records that are older than ``keep_ms`` go as new ones come (None:
+    none goes). The file does not shrink by that: what comes next takes the room.
+    """
 
     def __init__(
         self,
         path: str | Path,
         *,
         max_message_bytes: int = 1_000_000,
+        keep_ms: int | None = None,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._file = LogFile(Path(path), max_message_bytes)
         self._max_message_bytes = max_message_bytes
+        self._keep_ms = keep_ms
         self._clock_ms = clock_ms
         self._writer: sqlite3.Connection | None = None  # used by who holds _writing
         self._reader: sqlite3.Connection | None = None  # used by who holds _reading
@@ -246,7 +254,22 @@ class SqliteLog:
                     "INSERT OR REPLACE INTO positions VALUES (?, ?, ?)",
                     ((ids[topic], *position) for (topic, _), position in commit.positions.items()),
                 )
+                done = {topic: position.event for (topic, _), position in commit.positions.items()}
+                self._expire(writer, {ids[name]: done.get(name, math.inf) for name in used})
             self._advance(ends)
+
+    def _expire(self, writer: sqlite3.Connection, topics: dict[int, float]) -> None:
+        """Removes what is too old of topics, each below an offset; a part at a time. O(removed)."""
+        if self._keep_ms is None:
+            return
+        oldest = self._clock_ms() - self._keep_ms
+        for id_, end in topics.items():
+            first = writer.execute(_FIRST, (id_,)).fetchone()
+            if first is None or first[1] >= oldest:
+                continue
+            upto = int(min(end, first[0] + _TRIMMED_AT_ONCE))
+            kept = writer.execute(_FIRST_KEPT, (id_, upto, oldest)).fetchone()[0]
+            _remove(writer, id_, upto if kept is None else kept)
 
     def append_commands(self, commands: Sequence[Message]) -> list[int]:
         return [offset for _, offset in self.append_events(topics.COMMANDS, commands)]
@@ -266,15 +289,14 @@ class SqliteLog:
         """Removes the records of a topic below an offset; positions and state do not need them. Any thread,
         and writers get their turn in between. O(removed)."""
         id_ = self._ids.get(topic)
-        while True:
+        while id_ is not None:
             with self._writing, self._transaction() as writer:
                 (first,) = writer.execute(
                     "SELECT min(offset) FROM records WHERE topic = ?", (id_,)
                 ).fetchone()
                 if first is None or first >= before_offset:
                     return
-                upto = min(before_offset, first + _TRIMMED_AT_ONCE)
-                writer.execute("DELETE FROM records WHERE topic = ? AND offset < ?", (id_, upto))
+                _remove(writer, id_, min(before_offset, first + _TRIMMED_AT_ONCE))
 
     def _insert(
         self, writer: sqlite3.Connection, records: Iterable[tuple[int, bytes | None, bytes | None]]
@@ -318,7 +340,8 @@ class SqliteLog:
     # ---- beneath
 
     def _end(self, topic: str) -> int:
-        return self._ends.get(self._ids.get(topic, -1), 0)
+        id_ = self._ids.get(topic)
+        return 0 if id_ is None else self._ends[id_]
 
     def _find(self, select: str, topic: str) -> tuple[int, ...] | None:
         with self._file.translated():
@@ -382,6 +405,10 @@ def _open(connection: sqlite3.Connection | None) -> sqlite3.Connection:
     if connection is None:
         raise LogUnavailable("the log is closed")
     return connection
+
+
+def _remove(writer: sqlite3.Connection, topic: int, before_offset: int) -> None:
+    writer.execute("DELETE FROM records WHERE topic = ? AND offset < ?", (topic, before_offset))
 
 
 def _write_state(writer: sqlite3.Connection, topic: int, newest: dict[bytes, bytes | None]) -> None:

@@ -304,6 +304,57 @@ def test_offsets_go_on_after_everything_was_trimmed(path: Path, log: SqliteLog) 
     assert log.append_events("events.a", [Message(b"k", b"v")]) == [(0, 5)]
 
 
+def test_what_is_old_and_was_processed_goes_as_new_comes(path: Path) -> None:
+    now = 0
+    log = SqliteLog(path, keep_ms=1_000, clock_ms=lambda: now)
+    begin(log, "events.a", partitions=1)
+
+    def commit(event: int) -> None:
+        matches = [Output("matches", b"k", b"%d" % event)]
+        log.commit(Commit(matches, {}, {ZERO: Position(event, 0)}))
+
+    log.append_commands([Message(b"query:q", b"1")])
+    log.append_events("events.a", [Message(b"k", b"v")] * 5)
+    commit(3)
+    log.commit(Commit([Output("borders", b"k", b"of long ago")], {}, {}))
+    now = 1_000
+    commit(3)
+    assert log.beginning(ZERO) == 0, "just not too old"
+    now = 1_001
+    log.append_events("events.a", [Message(b"k", b"v")])
+    commit(4)
+    assert log.beginning(ZERO) == 4, "what is to be processed stays, however old"
+    assert [record.value for record in log.read("matches", after=0, limit=9)[0]] == [b"3", b"4"]
+    assert log.read("borders", after=0, limit=9)[0], "nothing new has come there"
+    commit(6)
+    assert log.beginning(ZERO) == 5
+    now = 9_000
+    commit(6)
+    assert log.beginning(ZERO) == 6
+    assert [record.value for record in log.read("matches", after=0, limit=9)[0]] == [b"6"]
+    assert len(list(log.commands(0, 9))) == 1, "commands are the query set"
+    log.close()
+
+
+def test_a_topic_that_is_not_there_ends_at_0(log: SqliteLog) -> None:
+    log.open()
+    log.append_events("events.a", [Message(b"k", b"v")] * 3)
+    missing = TopicPartition("events.b", 0)
+    assert log.end_offsets([missing]) == {missing: 0}
+    assert log.beginning(missing) == 0
+
+
+def test_a_file_whose_records_go_does_not_grow(path: Path) -> None:
+    now = 0
+    log = SqliteLog(path, keep_ms=1_000, clock_ms=lambda: now)
+    log.open()
+    for _ in range(300):
+        now += 100
+        log.commit(Commit([Output("matches", b"k", bytes(1_000))] * 100, {}, {}))
+    log.close()
+    assert path.stat().st_size < 10_000_000, "of thirty million bytes the last million is kept"
+
+
 def test_others_read_while_commits_are_made(log: SqliteLog) -> None:
     begin(log, "events.a", partitions=1)
     failed: list[BaseException] = []
