@@ -4,10 +4,11 @@ Idea: nearly every event is one object of plain texts and numbers with a few dig
 bytes of all messages once and takes such events into columns; nothing is made for an event by the interpreter
 but the text that is its stream id. It says of each message whether it is surely fine, and what is not is read
 by somebody else (``decode``): whatever has an escape, a character beyond ASCII, a value that is neither text
-nor number, an exponent, or more digits than can be read without a doubt.
+nor number, or a number that float64 may not hold.
 
 Exact: whole numbers below 2**53 and powers of ten up to the 22nd are float64s, so the quotient of two of them
 is rounded once, as the number that was written is (Clinger, How to read floating point numbers accurately).
+Of a number with more digits the kernel says only where it stands.
 
 Pure. Not for: saying why an event is refused.
 """
@@ -34,17 +35,18 @@ Flags = NDArray[np.bool_]
 STREAM_ID, TS = 0, 1
 TEXT, TIME, NUMBER = range(3)
 INEXACT_FROM = 2**53
-#: Digits that an int64 holds for sure, one more included.
-MOST_DIGITS = 17
+#: Digits that an int64 holds for sure.
+MOST_DIGITS = 18
 
 #: Powers of ten that a float64 holds.
-_POWERS = 10.0 ** np.arange(23)
+_POWERS = np.array([float(10**k) for k in range(23)])
 
 
 class Flat(NamedTuple):
     """What was found in n messages. ``fine bool[n]``: those of which the rest holds. ``ts int64[n]`` where
     ``timed bool[n]``; ``values float64[n, d]``, -inf where nothing is or the attribute is a text; ``places
-    uint64[n, 2 + d, 2]``, by field: where a text begins and ends in ``text``, 0 where none is."""
+    uint64[n, 2 + d, 2]``, by field: where a text, or a number with many digits, begins and ends in ``text``,
+    0 where none is."""
 
     fine: Flags
     ts: Ints
@@ -87,6 +89,13 @@ class FlatReader:
         starts[1:] = np.cumsum(np.fromiter(map(len, values), dtype=np.int64, count=n))
         text = np.frombuffer(joined, dtype=np.uint8)
         scan(text, starts, self._names, self._name_starts, self._kinds, self._limits, _POWERS, *found[:5])
+        for field in np.flatnonzero(self._kinds == NUMBER).tolist():
+            rows = np.flatnonzero(found.fine & (found.places[:, field, 0] > 0))
+            begins, ends = found.places[rows, field].T.tolist()
+            long = [found.text[begin:end] for begin, end in zip(begins, ends, strict=True)]
+            numbers = np.array(list(map(float, long)), dtype=np.float64) + 0.0
+            found.values[rows, field - 2] = numbers
+            found.fine[rows] = np.abs(numbers) < INEXACT_FROM
         return found
 
 
@@ -122,8 +131,8 @@ def text_end(text: Bytes, at: Place, end: Place) -> Place:
     )
 )
 def read_number(text: Bytes, at: Place, end: Place, powers: Floats, whole: Ints, number: Floats) -> Place:
-    """Where a number ends, which is in ``number[0]``, and in ``whole[0]`` if ``whole[1]``; ``end`` if it is
-    none, or one that might not be exact."""
+    """Where a number ends; ``end`` if it is none. If ``whole[2]``, it is in ``number[0]``, else it has too
+    many digits, or an exponent; if ``whole[1]``, it is in ``whole[0]`` too."""
     one = np.uint64(1)
     negative = text[at] == 45
     if negative:
@@ -132,36 +141,40 @@ def read_number(text: Bytes, at: Place, end: Place, powers: Floats, whole: Ints,
     digits = 0
     mantissa = np.int64(0)
     while at < end and 48 <= text[at] <= 57:
-        mantissa = mantissa * 10 + np.int64(text[at] - 48)
+        if digits < MOST_DIGITS:
+            mantissa = mantissa * 10 + np.int64(text[at] - 48)
         digits += 1
         at += one
-        if digits > MOST_DIGITS:
-            return end
     if digits == 0 or (digits > 1 and text[first] == 48):
         return end
-    exponent = 0
-    is_whole = True
+    decimals = 0
+    whole[1] = True
     if at < end and text[at] == 46:
-        is_whole = False
+        whole[1] = False
         at += one
-        whole_digits = digits
         while at < end and 48 <= text[at] <= 57:
-            mantissa = mantissa * 10 + np.int64(text[at] - 48)
+            if digits < MOST_DIGITS:
+                mantissa = mantissa * 10 + np.int64(text[at] - 48)
             digits += 1
+            decimals += 1
             at += one
-            if digits > MOST_DIGITS:
-                return end
-        exponent = whole_digits - digits
-        if exponent == 0:
+        if decimals == 0:
             return end
+    whole[2] = digits <= MOST_DIGITS and mantissa < INEXACT_FROM
     if at < end and (text[at] == 101 or text[at] == 69):
-        return end  # seldom
-    if mantissa >= INEXACT_FROM or exponent < -22:
-        return end
-    value = np.float64(mantissa) / powers[-exponent]
-    number[0] = -value + 0.0 if negative else value
-    whole[0] = -mantissa if negative else mantissa
-    whole[1] = is_whole
+        whole[2] = False
+        at += one
+        if at < end and (text[at] == 43 or text[at] == 45):
+            at += one
+        first = at
+        while at < end and 48 <= text[at] <= 57:
+            at += one
+        if at == first:
+            return end
+    if whole[2]:
+        value = np.float64(mantissa) / powers[decimals]
+        number[0] = -value + 0.0 if negative else value
+        whole[0] = -mantissa if negative else mantissa
     return at
 
 
@@ -227,7 +240,7 @@ def scan(
     1]]`` and is of ``kinds[f]``. ``limits``: the most bytes of a message, and of a text. Out: as ``Flat`` has
     them."""
     one = np.uint64(1)
-    whole = np.zeros(2, dtype=np.int64)
+    whole = np.zeros(3, dtype=np.int64)
     number = np.zeros(1)
     fields = len(kinds)
     for i in range(len(fine)):
@@ -273,13 +286,18 @@ def scan(
                         break
                 at += one
             else:
+                begin = at
                 at = read_number(text, at, end, powers, whole, number)
                 if at >= end:
                     break
                 if field >= 0:
-                    if kinds[field] == NUMBER:
+                    if kinds[field] == NUMBER and whole[2]:
                         values[i, field - 2] = number[0]
-                    elif kinds[field] == TIME and whole[1]:
+                        places[i, field, 0] = 0
+                    elif kinds[field] == NUMBER:
+                        places[i, field, 0] = begin
+                        places[i, field, 1] = at
+                    elif kinds[field] == TIME and whole[1] and whole[2]:
                         ts[i] = whole[0]
                         timed[i] = True
                     else:

@@ -35,16 +35,26 @@ def bits(value: float) -> bytes:
 @given(st.integers(0, 2**54), st.integers(0, 25), st.booleans())
 @example(2**53 - 1, 22, False)
 @example(11103811894515947, 2, False)
+@example(2**53, 0, False)
 @example(0, 1, True)
-def test_a_number_is_the_nearest_float_or_it_is_left(mantissa: int, places: int, negative: bool) -> None:
+def test_a_number_is_the_nearest_float_or_it_is_left_if_it_is_large(
+    mantissa: int, places: int, negative: bool
+) -> None:
     digits = str(mantissa).rjust(places + 1, "0")
     text = ("-" if negative else "") + (digits[:-places] + "." + digits[-places:] if places else digits)
     taken = number(text)
-    if len(digits) <= 15:
-        assert taken is not None
+    assert (taken is None) == (abs(float(text)) >= 2**53)
     if taken is not None:
         assert bits(taken) == bits(float(text) + 0.0)
-        assert not (taken == 0 and math.copysign(1, taken) < 0)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+@example(-0.0)
+@example(5e-324)
+def test_a_float_is_what_it_was(value: float) -> None:
+    taken = number(json.dumps(value))
+    assert (taken is None) == (abs(value) >= 2**53)
+    assert taken is None or bits(taken) == bits(value + 0.0)
 
 
 @pytest.mark.parametrize(
@@ -57,8 +67,11 @@ def test_a_number_is_the_nearest_float_or_it_is_left(mantissa: int, places: int,
         "-01",
         "1.",
         ".5",
-        "1e5",
-        "1.5E3",
+        "1e",
+        "1e+",
+        "1.5E",
+        "1e16",
+        "1e400",
         "0x1",
         "NaN",
         "--1",
