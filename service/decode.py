@@ -1,9 +1,10 @@
 """JSON to columns: the messages of one event partition become one ``Batch`` and a list of refusals.
 
-Idea: two readers, one rule. The fast reader is a typed decoder made for the source: one pass from JSON
-bytes to a struct of exactly the declared fields. Whatever it does not take without a doubt (a wrong type,
-an integer that float64 may have rounded, a text that is too long) is judged by the careful reader, which
-knows every reason class. The careful reader decides; the fast one only says "surely fine".
+Idea: three readers, one rule. A kernel takes the plain messages of a poll all together (``flat``). What it
+leaves (arrays, nested fields, texts in any script) is read by a typed decoder made for the source: one pass
+from JSON bytes to a struct of exactly the declared fields. Whatever that does not take without a doubt (a
+wrong type, an integer that float64 may have rounded, a text that is too long) is judged by the careful
+reader, which knows every reason class. The careful reader decides; the others only say "surely fine".
 
 Invariants: every event gives one row or one refusal, in log order. Pure. The rules themselves are those of
 every format (``rows``).
@@ -14,14 +15,16 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 from msgspec import UnsetType
 
 from service.engine.categories import Dictionary
-from service.engine.effects import Refused
+from service.engine.effects import Batch, Refused
+from service.flat import STREAM_ID, Flat, FlatReader
 from service.log.port import Record
 from service.model import Reason, Source
 from service.rows import LARGEST_TS, LONGEST_TEXT, Bad, Decoded, Fields, Registered, Rows, Rules, at_path
@@ -33,11 +36,14 @@ class _Originals(Mapping[tuple[int, int], bytes | None]):
     """The bytes of an event as they came, cut out of its message only when somebody asks."""
 
     def __init__(self, records: Sequence[Record]) -> None:
-        self._values = {record.offset: record.value for record in records}
+        self._records = records
+        self._values: dict[int, bytes | None] = {}
         self._arrays: dict[int, list[bytes]] = {}
 
     def __getitem__(self, place: tuple[int, int]) -> bytes | None:
         offset, item = place
+        if not self._values:
+            self._values = {record.offset: record.value for record in self._records}
         value = self._values[offset]
         if value is None or not _is_array(value):
             return value
@@ -52,7 +58,7 @@ class _Originals(Mapping[tuple[int, int], bytes | None]):
         raise NotImplementedError("originals are looked up, not listed")
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self._records)
 
 
 class Decoder:
@@ -62,6 +68,7 @@ class Decoder:
         self._rules = Rules(source, dictionaries, none_is_null=False)
         self._max_bytes = max_bytes
         self._event, self._read = self._fast_reader()
+        self._flat = self._flat_reader()
         self._fast = msgspec.json.Decoder(self._event | list[self._event]).decode  # type: ignore[name-defined]
 
     def lacking(self, records: Sequence[Record]) -> set[int]:
@@ -70,6 +77,13 @@ class Decoder:
 
     def learn(self, schemas: Mapping[int, Registered | None]) -> None:
         """Nothing to learn."""
+
+    def _flat_reader(self) -> FlatReader | None:
+        """None where a field lies in an object, or two at one place."""
+        paths = self._rules.paths
+        if any(len(path) > 1 for path in paths) or len(set(paths)) < len(paths):
+            return None
+        return FlatReader([name for (name,) in paths], self._rules.numbers, self._max_bytes)
 
     def _fast_reader(self) -> tuple[Any, Any]:
         rules = self._rules
@@ -89,11 +103,41 @@ class Decoder:
 
     def decode(self, records: Sequence[Record]) -> Decoded:
         """All messages of a poll. O(bytes)."""
+        if self._flat is None or not records:
+            return self._others(records, range(len(records)))
+        flat = self._flat.read([record.value or b"" for record in records])
+        others = np.flatnonzero(~flat.fine).tolist()
+        decoded = self._others(records, others)
+        if len(others) == len(records):
+            return decoded
+        taken = self._taken(records, flat)
+        events = decoded.events + len(taken.stream_ids)
+        batch = taken if not len(decoded.batch.stream_ids) else _together(taken, decoded.batch)
+        return decoded._replace(batch=batch, events=events)
+
+    def _taken(self, records: Sequence[Record], flat: Flat) -> Batch:
+        """What the kernel has taken."""
+        fine = flat.fine
+        offsets, log_ts, _, _ = zip(*records, strict=True)
+        none = np.zeros(int(fine.sum()), dtype=np.int32)
+        return Batch(
+            offsets=np.array(offsets, dtype=np.int64)[fine],
+            items=none,
+            log_ts=np.array(log_ts, dtype=np.int64)[fine],
+            stream_ids=flat.texts(STREAM_ID),  # type: ignore[arg-type]
+            removal=none.astype(np.bool_),
+            ts=flat.ts[fine],
+            timed=flat.timed[fine],
+            values=self._rules.coded(flat.values[fine], lambda place: flat.texts(2 + place)),
+        )
+
+    def _others(self, records: Sequence[Record], messages: Iterable[int]) -> Decoded:
+        """These of the messages, each read on its own."""
         rows = Rows([], [], [])
         refused: list[Refused] = []
-        fast, event, read, most = self._fast, self._event, self._read, self._max_bytes
-        add_message, add_item, add_fields = rows.messages.append, rows.items.append, rows.fields.append
-        for message, (offset, _, key, value) in enumerate(records):
+        fast, read, most = self._fast, self._read, self._max_bytes
+        for message in messages:
+            offset, _, key, value = records[message]
             try:
                 if value is None:
                     rows.add(message, 0, self._rules.removal(key))
@@ -103,13 +147,8 @@ class Decoder:
                 if not value.isascii():
                     value.decode()  # the fast reader does not look at what it passes over
                 decoded = fast(value)
-                if type(decoded) is event:
-                    add_message(message)
-                    add_item(0)
-                    add_fields(read(decoded))
-                else:
-                    for item, one in enumerate(decoded):
-                        rows.add(message, item, read(one))
+                for item, one in enumerate(decoded if isinstance(decoded, list) else (decoded,)):
+                    rows.add(message, item, read(one))
             except Bad as bad:
                 refused.append(bad.at(offset, 0))
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -138,6 +177,14 @@ class Decoder:
         if not isinstance(event, dict):
             raise Bad(Reason.MALFORMED, "an event is a JSON object")
         return self._rules.judge([at_path(event, path) for path in self._rules.paths])
+
+
+def _together(one: Batch, other: Batch) -> Batch:
+    """Two batches of one poll, in the order of the log."""
+    pairs: Any = zip(one._replace(stream_ids=()), other._replace(stream_ids=()), strict=True)
+    columns: list[Any] = [np.concatenate(pair) for pair in pairs]
+    both = Batch(*columns)._replace(stream_ids=[*one.stream_ids, *other.stream_ids])
+    return both.take(np.lexsort((both.items, both.offsets)))
 
 
 def _struct(

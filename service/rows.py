@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from service.engine.categories import Dictionary
 from service.engine.effects import Batch, Refused
+from service.index.protocol import Points
 from service.log.port import Record
 from service.model import MISSING, AttributeType, Nulls, Reason, Source
 
@@ -158,33 +159,40 @@ class Rules:
         """The rows as a batch, and how many nulls each has."""
         n = len(rows.fields)
         nulls = np.zeros(n, dtype=np.int64)
-        messages = np.array(rows.messages, dtype=np.int64)
-        values = np.empty((n, len(self.names)))
+        own = [records[message] for message in rows.messages]
+        values = np.full((n, len(self.names)), MISSING)
         columns: list[Sequence[Any]] = list(zip(*rows.fields, strict=True)) or [()] * (2 + len(self.names))
-        for place, (name, is_number) in enumerate(zip(self.names, self.numbers, strict=True)):
+        for place, is_number in enumerate(self.numbers):
             column = columns[2 + place]
             if self.takes_nulls:
                 nulls += np.array([value is None for value in column], dtype=np.bool_)
             if is_number:
                 values[:, place] = column
-            else:
-                column = [None if text is UNSET else text for text in column] if self._unset else column
-                values[:, place] = self._dictionaries[name].column(column)
+        values = self.coded(values, lambda place: columns[2 + place])
         values += 0.0  # -0.0 becomes 0.0
         if self.takes_nulls:
             values[np.isnan(values)] = MISSING  # what a null number became
         timed = np.array([ts is not None for ts in columns[1]], dtype=np.bool_)
         batch = Batch(
-            offsets=np.array([record.offset for record in records], dtype=np.int64)[messages],
+            offsets=np.array([record.offset for record in own], dtype=np.int64),
             items=np.array(rows.items, dtype=np.int32),
-            log_ts=np.array([record.ts for record in records], dtype=np.int64)[messages],
+            log_ts=np.array([record.ts for record in own], dtype=np.int64),
             stream_ids=columns[0],
-            removal=np.array([record.value is None for record in records], dtype=np.bool_)[messages],
+            removal=np.array([record.value is None for record in own], dtype=np.bool_),
             ts=_whole(columns[1], timed),
             timed=timed,
             values=values,
         )
         return batch, nulls
+
+    def coded(self, values: Points, texts: Callable[[int], Sequence[Any]]) -> Points:
+        """The values of events ``float64[n, d]``, with the codes of categories; ``texts`` has those of an
+        attribute, None or UNSET where none is."""
+        for place, name in enumerate(self.names):
+            if not self.numbers[place]:
+                found = [None if text is UNSET else text for text in texts(place)]
+                values[:, place] = self._dictionaries[name].column(found)
+        return values
 
     def doubtful(self, batch: Batch, rows: Rows) -> set[int]:
         """Rows that are not surely fine though their fields have the declared types: texts that are too long,

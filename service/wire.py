@@ -1,8 +1,8 @@
 """Effects to bytes: the records of the output topics, and entries of the command log.
 
-One record is one JSON object; its schema is in ``service/schemas``. Records are built as text from parts that
-are JSON already (ids need no escaping by their alphabet), because this is the hot path of every event that
-matches. Bytes to columns is ``decode``.
+One record is one JSON object; its schema is in ``service/schemas``. The records of a batch are made
+together, from columns by a ``template``, of parts that are JSON already (ids need no escaping by their
+alphabet): this is the hot path of every event that matches. Bytes to columns is ``decode``.
 
 Pure.
 """
@@ -12,8 +12,8 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
-from itertools import repeat
+from functools import lru_cache, partial
+from itertools import count, pairwise, repeat
 from typing import Any, NamedTuple
 
 import msgspec
@@ -40,8 +40,12 @@ from service.engine.streams import StreamTable
 from service.index.protocol import Points, Rows, Slots
 from service.log.port import Message, Output
 from service.log.topics import AGGREGATES, BORDERS, DEAD_LETTER, MATCHES
+from service.template import Listed, Part, Picked, filled, order_ids
 from service.tenants import DEFAULT_TENANT, split
 
+Ints = NDArray[np.int64]
+
+_output = partial(tuple.__new__, Output)
 _to_json = msgspec.json.Encoder().encode
 _from_json = msgspec.json.Decoder().decode
 
@@ -61,8 +65,8 @@ def json_text(value: Any) -> str:
 
 
 @lru_cache(maxsize=1 << 16)
-def _quoted(stream_id: str) -> str:
-    return json_text(stream_id)
+def _quoted(stream_id: str) -> bytes:
+    return _to_json(stream_id)
 
 
 class _Owner(msgspec.Struct):
@@ -77,6 +81,33 @@ def owner(value: bytes | None) -> str | None:
     return None if value is None else _owner(value).tenant
 
 
+class _Names(NamedTuple):
+    """The ids of the streams of n records: ``texts`` as they are, ``picks int32[n]`` which of them. Most
+    streams have several records in a batch."""
+
+    texts: Sequence[str]
+    picks: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, stream_ids: Sequence[str]) -> _Names:
+        place = dict(zip(dict.fromkeys(stream_ids), count(), strict=False))
+        picks = np.fromiter(map(place.__getitem__, stream_ids), dtype=np.int32, count=len(stream_ids))
+        return cls(list(place), picks)
+
+    def take(self, rows: Rows) -> _Names:
+        return _Names(self.texts, self.picks[rows])
+
+    @property
+    def quoted(self) -> Picked:
+        """As JSON."""
+        return Picked(list(map(_quoted, self.texts)), self.picks)
+
+    @property
+    def keys(self) -> Iterable[bytes]:
+        """As keys of records."""
+        return map(list(map(str.encode, self.texts)).__getitem__, self.picks.tolist())
+
+
 class Encoder:
     """Writes the records of one source. A record belongs to one tenant."""
 
@@ -88,7 +119,7 @@ class Encoder:
         self._source = queries.source.name
         self._heads = {DEFAULT_TENANT: _head(DEFAULT_TENANT, self._source)}
 
-    def _head_of(self, tenant: str) -> str:
+    def _head_of(self, tenant: str) -> bytes:
         """What the records of a tenant begin with, up to the stream id."""
         return self._heads.get(tenant) or self._heads.setdefault(tenant, _head(tenant, self._source))
 
@@ -98,10 +129,11 @@ class Encoder:
         ``originals`` has the bytes of refused events by (offset, place in the message)."""
         batch, task = effects.batch, effects.task
         before = f'"origin":{{"topic":{json_text(task.topic)},"partition":{task.partition},"offset":'
+        names = _Names.of(batch.stream_ids)
         letters = [self._dead_letter(task, one, originals[one.offset, one.item]) for one in effects.refused]
-        match_rows, matches = self._matches(effects, before)
+        match_rows, matches = self._matches(effects, names, before)
         border_rows = effects.borders.causes
-        borders = self._event_borders(effects, before)
+        borders = self._event_borders(effects, names, before)
         rows = np.concatenate([match_rows, border_rows])
         offsets, items = batch.offsets[rows], batch.items[rows]
         if letters:
@@ -126,99 +158,79 @@ class Encoder:
         letter["origin"] = place
         return Output(DEAD_LETTER, one.stream_id.encode() if one.stream_id else None, _to_json(letter))
 
-    def _matches(self, effects: EventEffects, origin: str) -> tuple[Rows, list[Output]]:
-        """The row of the batch that each match record is due to, and the records; of one row by tenant."""
+    def _matches(self, effects: EventEffects, names: _Names, origin: str) -> tuple[Rows, list[Output]]:
+        """The row of the batch that each match record is due to, and the records; of one row by tenant, then
+        by what is selected."""
         rows, slots = effects.matches
         if not len(rows):
             return rows, []
+        queries, batch = self._queries, effects.batch
+        alike, kinds = self._alike(slots)
+        if len(kinds) > 1:
+            order = np.lexsort((alike, rows))
+            rows, slots, alike = rows[order], slots[order], alike[order]
+        else:
+            slots = slots.copy()
+        groups = np.flatnonzero(np.diff(rows, prepend=-1) | np.diff(alike, prepend=0))
+        bounds = np.append(groups, len(rows))
+        self._order(slots, bounds)
+        of, begins, ends, chunks = _chunks(bounds, self._max_ids)
+        due, kind = rows[groups][of], alike[groups][of]
+        names = names.take(due)
+        tenants, projections = zip(*kinds, strict=True)
+        values = filled(
+            len(due),
+            [
+                Picked([self._head_of(tenant) for tenant in tenants], kind),
+                names.quoted,
+                b',"ts":',
+                np.where(batch.timed, batch.ts, batch.log_ts)[due],
+                b',"queries":',
+                Listed(begins, ends),
+                chunks,
+                Picked([b"", b',"late":true'], effects.late[due].view(np.uint8)),
+                b',"attrs":',
+                self._attrs([projections[one] for one in kind.tolist()], effects.points[due]),
+                f",{origin}".encode(),
+                batch.offsets[due],
+                b',"row":',
+                batch.items[due],
+                b"}}",
+            ],
+            queries.id_texts,
+            slots,
+        )
+        return due, _outputs(MATCHES, names, values)
+
+    def _alike(self, slots: Slots) -> tuple[NDArray[np.intp], list[tuple[str, tuple[str, ...]]]]:
+        """Which hits of one event share a record: those with one number. By number, the tenant and what is
+        selected; numbers rise as the records of one event shall follow each other."""
         queries = self._queries
-        if not queries.tenants.are_several:
-            return self._matches_of(DEFAULT_TENANT, rows, slots, effects, origin)
-        tenants = queries.tenants.at[slots]
-        order = np.argsort(queries.tenants.ranks[tenants], kind="stable")
-        begins = np.flatnonzero(np.diff(tenants[order], prepend=-1))
-        parts = [
-            self._matches_of(queries.tenants.names[tenants[own[0]]], rows[own], slots[own], effects, origin)
-            for own in np.split(order, begins[1:])
-        ]
-        due = np.concatenate([rows for rows, _ in parts])
-        outputs = [output for _, some in parts for output in some]
-        by_row = np.argsort(due, kind="stable")
-        return due[by_row], [outputs[place] for place in by_row.tolist()]
+        tenants, projections = queries.tenants, queries.projections
+        if not tenants.are_several and not queries.selects[slots].any():
+            return np.zeros(len(slots), dtype=np.intp), [(DEFAULT_TENANT, ())]
+        selected = [projections[slot] for slot in slots.tolist()]
+        place = {one: number for number, one in enumerate(sorted(set(selected)))}
+        keys = tenants.ranks_of(slots) * len(place) + np.array([place[one] for one in selected])
+        _, firsts, alike = np.unique(keys, return_index=True, return_inverse=True)
+        names, at = tenants.names, tenants.at
+        return alike, [(names[at[slot]], projections[slot]) for slot in slots[firsts].tolist()]
 
-    def _matches_of(
-        self, tenant: str, rows: Rows, slots: Slots, effects: EventEffects, origin: str
-    ) -> tuple[Rows, list[Output]]:
-        """The same of the hits of one tenant; there are some."""
-        batch = effects.batch
-        starts = np.flatnonzero(np.concatenate([[True], rows[1:] != rows[:-1]]))
-        hit_rows = rows[starts]
-        selects = bool(self._queries.selects[slots].any())
-        due: list[int] = []
-        outputs: list[Output] = []
-        names, head, ids, begin = self._queries.ids(slots), self._head_of(tenant), batch.stream_ids, 0
-        for row, end, ts, late, offset, item in zip(
-            hit_rows.tolist(),
-            [*starts[1:].tolist(), len(rows)],
-            np.where(batch.timed, batch.ts, batch.log_ts)[hit_rows].tolist(),
-            effects.late[hit_rows].tolist(),
-            batch.offsets[hit_rows].tolist(),
-            batch.items[hit_rows].tolist(),
-            strict=True,
-        ):
-            stream_id = ids[row]
-            first = f'{head}{_quoted(stream_id)},"ts":{ts},"queries":["'
-            last = f'{origin}{offset},"row":{item}}}}}'
-            mark = ',"late":true' if late else ""
-            grouped = self._by_projection(slots[begin:end], names[begin:end]) if selects else None
-            for projection, named in grouped or (((), names[begin:end]),):
-                attrs = self._attrs(projection, effects.points[row]) if projection else "{}"
-                for chunk, text in self._chunks(named):
-                    value = f'{first}{text}"]{chunk}{mark},"attrs":{attrs},{last}'
-                    due.append(row)
-                    outputs.append(Output(MATCHES, stream_id.encode(), value.encode()))
-            begin = end
-        return np.array(due, dtype=np.int32), outputs
+    def _order(self, slots: Slots, bounds: Ints) -> None:
+        """Puts the slots of each stretch in the order of their ids."""
+        texts = self._queries.id_texts
+        order_ids(texts.text, texts.starts, texts.lengths, bounds, slots)
 
-    def _by_projection(self, slots: Slots, names: list[str]) -> list[tuple[tuple[str, ...], list[str]]]:
-        """Ids by what their queries select: those that select the same share a record."""
-        projections = self._queries.projections
-        grouped: dict[tuple[str, ...], list[str]] = {}
-        for slot, name in zip(slots.tolist(), names, strict=True):
-            grouped.setdefault(projections[slot], []).append(name)
-        return sorted(grouped.items())
-
-    def _chunks(self, ids: list[str]) -> Iterable[tuple[str, str]]:
-        """Parts of at most ``max_ids`` ids, sorted, each with the fields that tell it from its siblings."""
-        if len(ids) == 1:
-            return (("", ids[0]),)
-        ids.sort()
-        most = self._max_ids
-        if len(ids) <= most:
-            return (("", '","'.join(ids)),)
-        chunks = -(-len(ids) // most)
-        return [
-            (f',"chunk":{chunk + 1},"chunks":{chunks}', '","'.join(ids[chunk * most : (chunk + 1) * most]))
-            for chunk in range(chunks)
-        ]
-
-    def _event_borders(self, effects: EventEffects, origin: str) -> list[Output]:
+    def _event_borders(self, effects: EventEffects, names: _Names, origin: str) -> list[Output]:
         batch, records = effects.batch, effects.borders
         rows = records.causes
-        ids = batch.stream_ids
         empty = records.starts[1:] == records.starts[:-1]
         return self._borders(
             records,
-            [ids[row] for row in rows.tolist()],
-            [
-                "reset" if reset else "stream_removed" if removal else "event"
-                for reset, removal in zip(empty.tolist(), batch.removal[rows].tolist(), strict=True)
-            ],
+            names.take(rows),
+            Picked([b"event", b"stream_removed", b"reset"], np.where(empty, 2, batch.removal[rows])),
             effects.points[rows],
-            [
-                f'{origin}{offset},"row":{item}}}}}'
-                for offset, item in zip(batch.offsets[rows].tolist(), batch.items[rows].tolist(), strict=True)
-            ],
+            [f",{origin}".encode(), batch.offsets[rows], b',"row":', batch.items[rows], b"}}"],
         )
 
     def commands(self, effects: CommandEffects | Paid, table: StreamTable) -> list[Output]:
@@ -226,13 +238,12 @@ class Encoder:
         if isinstance(effects, Paid):
             return self._paid(effects, table)
         records = effects.borders
-        causes = [effects.causes[place] for place in records.causes.tolist()]
         return self._borders(
             records,
-            [table.names[row] for row in records.streams.tolist()],
-            [cause.reason for cause in causes],
+            _Names.of([table.names[row] for row in records.streams.tolist()]),
+            Picked([cause.reason.encode() for cause in effects.causes], records.causes),
             effects.points,
-            [_origin(cause) for cause in causes],
+            [Picked([f",{_origin(cause)}".encode() for cause in effects.causes], records.causes)],
         )
 
     def _paid(self, paid: Paid, table: StreamTable) -> list[Output]:
@@ -267,47 +278,50 @@ class Encoder:
     def _borders(
         self,
         records: BorderRecords,
-        stream_ids: Sequence[str],
-        reasons: Sequence[str],
+        names: _Names,
+        reasons: Picked,
         points: Points,
-        tails: Sequence[str],
+        origin: Sequence[Part],
     ) -> list[Output]:
-        names, slots = self._queries.ids(records.slots), records.slots
-        selects = bool(self._queries.selects[slots].any())
-        starts = records.starts.tolist()
-        enters = _first_of(ENTER, records)
-        crosses = _first_of(CROSS, records)
-        outputs = []
-        for i, (head, seq, ts, stream_id, reason, begin, enter, cross, end, tail) in enumerate(
-            zip(
+        if not len(records.seq):
+            return []
+        starts, slots = records.starts, records.slots.copy()
+        enters, crosses = _first_of(ENTER, records), _first_of(CROSS, records)
+        begins, ends = starts[:-1], starts[1:]
+        self._order(slots, np.append(np.column_stack([begins, enters, crosses]).ravel(), starts[-1]))
+        values = filled(
+            len(records.seq),
+            [
                 self._heads_of(records),
-                records.seq.tolist(),
-                records.ts.tolist(),
-                stream_ids,
+                names.quoted,
+                b',"seq":',
+                records.seq,
+                b',"ts":',
+                records.ts,
+                b',"reason":"',
                 reasons,
-                starts,
-                enters,
-                crosses,
-                starts[1:],
-                tails,
-                strict=False,
-            )
-        ):
-            attrs = self._attrs(self._selected(slots[begin:end]), points[i]) if selects else "{}"
-            value = (
-                f'{head}{_quoted(stream_id)},"seq":{seq},"ts":{ts},"reason":"{reason}",'
-                f'"leave":{_id_list(names[begin:enter])},"enter":{_id_list(names[enter:cross])},'
-                f'"cross":{_id_list(names[cross:end])},"attrs":{attrs},{tail}'
-            )
-            outputs.append(Output(BORDERS, stream_id.encode(), value.encode()))
-        return outputs
+                b'","leave":',
+                Listed(begins, enters),
+                b',"enter":',
+                Listed(enters, crosses),
+                b',"cross":',
+                Listed(crosses, ends),
+                b',"attrs":',
+                self._attrs(self._selected(slots, starts), points),
+                *origin,
+            ],
+            self._queries.id_texts,
+            slots,
+        )
+        return _outputs(BORDERS, names, values)
 
-    def _heads_of(self, records: BorderRecords) -> Iterable[str]:
+    def _heads_of(self, records: BorderRecords) -> Part:
         """What each record begins with."""
         if records.tenants is None:
-            return repeat(self._head_of(DEFAULT_TENANT), len(records.seq))
-        tenants = self._queries.tenants.names
-        return [self._head_of(tenants[number]) for number in records.tenants.tolist()]
+            return self._head_of(DEFAULT_TENANT)
+        numbers, picks = np.unique(records.tenants, return_inverse=True)
+        names = self._queries.tenants.names
+        return Picked([self._head_of(names[number]) for number in numbers.tolist()], picks)
 
     def _around(self, change: Change, side: int) -> tuple[bytes, tuple[str, ...], bytes, bytes]:
         """What the records of one change have in common: the text before the stream id; what is selected; the
@@ -319,16 +333,29 @@ class Encoder:
         before = f',{said},"leave":{leave},"enter":{enter},"cross":[],"attrs":'
         after = f",{_origin(Cause(change.command, change.reason))}"
         select = tuple(sorted(set(change.select)))
-        return self._head_of(tenant).encode(), select, before.encode(), after.encode()
+        return self._head_of(tenant), select, before.encode(), after.encode()
 
-    def _selected(self, slots: Slots) -> list[str]:
-        """What any of these queries selects, sorted."""
+    def _selected(self, slots: Slots, starts: Ints) -> list[Sequence[str]]:
+        """What any query of each stretch of slots selects, sorted; empty if none selects anything."""
+        if not self._queries.selects[slots].any():
+            return []
         projections = self._queries.projections
-        return sorted({name for slot in slots.tolist() for name in projections[slot]})
+        return [
+            sorted({name for slot in slots[begin:end].tolist() for name in projections[slot]})
+            for begin, end in pairwise(starts.tolist())
+        ]
 
-    def _attrs(self, selected: Iterable[str], point: Points) -> str:
-        present = values(self._queries, point)
-        return json_text({name: present[name] for name in selected if name in present})
+    def _attrs(self, selected: Sequence[Sequence[str]], points: Points) -> Part:
+        """The attributes of each record; ``selected`` is empty if none has any."""
+        if not any(selected):
+            return b"{}"
+        texts, picks = [b"{}"], []
+        for names, point in zip(selected, points, strict=True):
+            picks.append(len(texts) if names else 0)
+            if names:
+                found = values(self._queries, point)
+                texts.append(_to_json({name: found[name] for name in names if name in found}))
+        return Picked(texts, np.array(picks))
 
 
 def head_of(tenant: str) -> bytes:
@@ -340,8 +367,8 @@ def _tenant_head(tenant: str) -> str:
     return f'{{"v":1,"tenant":"{tenant}",'
 
 
-def _head(tenant: str, source: str) -> str:
-    return f'{_tenant_head(tenant)}"source":{json_text(source)},"stream_id":'
+def _head(tenant: str, source: str) -> bytes:
+    return f'{_tenant_head(tenant)}"source":{json_text(source)},"stream_id":'.encode()
 
 
 def _selected_of(paid: Paid, i: int, select: Iterable[str]) -> bytes:
@@ -349,12 +376,31 @@ def _selected_of(paid: Paid, i: int, select: Iterable[str]) -> bytes:
     return _to_json({name: found[name] for name in select if name in found})
 
 
-def _first_of(side: int, records: BorderRecords) -> list[int]:
+def _first_of(side: int, records: BorderRecords) -> Ints:
     """Where the pairs of a side, or of one after it, begin in each record."""
     before = np.concatenate([[0], np.cumsum(records.sides < side)])
     starts = records.starts
-    first: list[int] = (starts[:-1] + before[starts[1:]] - before[starts[:-1]]).tolist()
+    first: Ints = starts[:-1] + before[starts[1:]] - before[starts[:-1]]
     return first
+
+
+def _chunks(bounds: Ints, most: int) -> tuple[Ints, Ints, Ints, Part]:
+    """Stretches in parts of at most ``most``: which stretch each part is of, where it begins and ends, and
+    the fields that tell it from its siblings."""
+    sizes = np.diff(bounds)
+    counts = -(-sizes // most)
+    of = np.repeat(np.arange(len(counts)), counts)
+    place = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
+    begins = bounds[of] + place * most
+    ends = np.minimum(begins + most, bounds[of + 1])
+    if len(of) == len(counts):
+        return of, begins, ends, b""
+    parted = counts[of] > 1
+    texts = [
+        b',"chunk":%d,"chunks":%d' % (part + 1, parts)
+        for part, parts in zip(place[parted].tolist(), counts[of][parted].tolist(), strict=True)
+    ]
+    return of, begins, ends, Picked([b"", *texts], np.where(parted, np.cumsum(parted), 0))
 
 
 def _origin(cause: Cause) -> str:
@@ -363,12 +409,8 @@ def _origin(cause: Cause) -> str:
     return f'"origin":{{"command":{cause.command}}}}}'
 
 
-def _id_list(ids: list[str]) -> str:
-    if not ids:
-        return "[]"
-    if len(ids) > 1:
-        ids.sort()
-    return '["' + '","'.join(ids) + '"]'
+def _outputs(topic: str, names: _Names, values: Sequence[bytes]) -> list[Output]:
+    return list(map(_output, zip(repeat(topic), names.keys, values, strict=False)))
 
 
 def _original(value: bytes, max_bytes: int) -> dict[str, Any]:

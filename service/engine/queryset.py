@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from service.engine.boxes import boxes_of, stretches
 from service.engine.categories import Dictionary
 from service.engine.clauses import Clause, Filter, ShapedIndex, clauses_of
+from service.engine.idtexts import IdTexts
 from service.engine.rules import Rules
 from service.engine.tenancy import Tenancy
 from service.index.default.level import PartView
@@ -51,7 +52,7 @@ IndexFactory = Callable[[Source], DefaultIndex]
 
 class QuerySet:
     """Queries of one source by slot; see the module. ``names[slot]`` is the id, "" for a free slot, and
-    ``public_names[slot]`` what its tenant calls it."""
+    ``public_names[slot]`` what its tenant calls it; ``id_texts`` has the same for kernels."""
 
     def __init__(
         self, source: Source, dictionaries: Mapping[str, Dictionary], make_index: IndexFactory
@@ -64,6 +65,7 @@ class QuerySet:
         self.rules = Rules()
         self.names: list[str] = []
         self.public_names: list[str] = []
+        self.id_texts = IdTexts(16)
         self.tenants = Tenancy(16)
         self.slot_of: dict[str, int] = {}
         self.queries: list[Query | None] = []
@@ -283,12 +285,14 @@ class QuerySet:
             if slot >= len(self.kinds):
                 self.kinds = np.concatenate([self.kinds, np.zeros_like(self.kinds)])
                 self.rules.grow()
+                self.id_texts.grow()
                 self.marks = np.zeros_like(self.kinds)
                 self.selects = np.concatenate([self.selects, np.zeros_like(self.selects)])
                 self.fired = np.concatenate([self.fired, np.zeros_like(self.fired)])
                 self.tenants.grow()
         tenant, self.public_names[slot] = split(id)
         self.names[slot] = id
+        self.id_texts.put(slot, self.public_names[slot])
         self.tenants.put(slot, tenant)
         self.slot_of[id] = slot
         return slot

@@ -16,7 +16,7 @@ import numpy as np
 from service.engine.commands import PutQuery
 from service.log.kafka_library import library
 from service.log.port import Message
-from tests.bench.on_kafka import TOPIC, Bare, Host, Spy, register, worker_on
+from tests.bench.on_kafka import TOPIC, Bare, Host, Spy, opened, register
 
 _TURN_S = 0.01
 
@@ -80,17 +80,14 @@ def _through(
     prefix = f"live-{client}-{'bare' if registered is None else 'service'}."
     if registered is not None:
         register(host, client, registered, prefix)
-    log = Spy(host.log(f"{prefix}group", client, prefix))
+    log = Spy(host.log(f"{prefix}group", client, prefix), keeps=False)
     if registered is None:
         bare = Bare(log)
         while not bare.started:
             bare.step()
         step = bare.step
     else:
-        worker = worker_on(log)
-        worker.open()
-        while not worker.positions:
-            worker.step([], timeout_s=0.1)
+        worker = opened(log)
 
         def step() -> None:
             worker.step([], timeout_s=1)

@@ -39,9 +39,9 @@ from tests.bench.on_kafka import (
     Spy,
     events,
     fill,
+    opened,
     queries,
     register,
-    worker_on,
 )
 
 
@@ -79,10 +79,7 @@ def service(
 ) -> tuple[Spent, dict[str, Any]]:
     """What it takes the worker for the same topic, and what it wrote."""
     spy = Spy(host.log(f"service-{client}-{round_}", client))
-    worker = worker_on(spy)
-    worker.open()
-    while not worker.positions:
-        worker.step([], timeout_s=0.1)
+    worker = opened(spy)
     profiler = cProfile.Profile()
     watch = _Watch()
     if profile:

@@ -17,6 +17,7 @@ import numpy as np
 from deploy.kafka.broker import free_ports, start
 from service.engine.commands import PutQuery, PutSource
 from service.engine.engine import Engine
+from service.garbage import at_start
 from service.log.kafka import KafkaLog
 from service.log.port import Commit, Message, Output, Polled, Position
 from service.metrics import Metrics
@@ -89,10 +90,12 @@ def fill(host: Host, client: str, made: list[tuple[bytes, bytes]]) -> None:
 
 
 class Spy:
-    """A log that keeps what is committed, for the digest after the run, and how old events were then."""
+    """A log that notes how old events were when they were committed and, if ``keeps``, keeps what was, for
+    the digest after the run. What is kept is looked through for garbage now and then, which takes time."""
 
-    def __init__(self, log: KafkaLog) -> None:
+    def __init__(self, log: KafkaLog, *, keeps: bool = True) -> None:
         self._log = log
+        self._keeps = keeps
         self.commits: list[Commit] = []
         self.ages_ms: list[float] = []
         self._stamps: list[int] = []
@@ -107,7 +110,8 @@ class Spy:
 
     def commit(self, commit: Commit) -> None:
         self._log.commit(commit)
-        self.commits.append(commit)
+        if self._keeps:
+            self.commits.append(commit)
         now_ms = time.time() * 1000
         self.ages_ms += [now_ms - stamp for stamp in self._stamps]
         self._stamps.clear()
@@ -146,6 +150,16 @@ class Bare:
             outputs = [Output("matches", record.key, record.value or b"") for record in chunk.records]
             self._log.commit(Commit(outputs, {}, {chunk.partition: Position(chunk.next_offset, 0)}))
             self.done += len(chunk.records)
+
+
+def opened(log: Spy) -> Worker:
+    """A worker that has partitions, started as the service starts it."""
+    worker = worker_on(log)
+    with at_start():
+        worker.open()
+    while not worker.positions:
+        worker.step([], timeout_s=0.1)
+    return worker
 
 
 def worker_on(log: Spy) -> Worker:

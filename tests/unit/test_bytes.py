@@ -20,6 +20,7 @@ from tests.unit.test_decode import _take_nothing
 
 MAX_BYTES = 200
 FINE = b'{"stream_id": "a", "ts": 5, "x": 1.5, "kind": "tug", "position": {"lat": -1}}'
+FLAT = FINE.replace(b'"position": {"lat": -1}', b'"lat": -1')
 POLICIES = st.fixed_dictionaries(
     {},
     optional={
@@ -53,9 +54,9 @@ PIECE = st.sampled_from(
 
 @st.composite
 def spoilt(draw: st.DrawFn) -> bytes:
-    """A good event with some bytes changed, cut out or put in."""
-    value = bytearray(FINE)
-    for _ in range(draw(st.integers(1, 4))):
+    """A good event with some bytes changed, cut out or put in, or none."""
+    value = bytearray(draw(st.sampled_from([FINE, FLAT])))
+    for _ in range(draw(st.integers(0, 4))):
         at = draw(st.integers(0, len(value)))
         value[at : at + draw(st.integers(0, 3))] = draw(st.binary(max_size=3))
     return bytes(value)
@@ -72,22 +73,24 @@ KEY = st.one_of(st.none(), st.binary(max_size=4), st.text(max_size=3).map(str.en
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(KEY, VALUE), max_size=6), POLICIES)
-@example([(None, b"[" * 100_000), (None, b'{"stream_id":' * 20_000)], {})
-@example([(None, b'{"stream_id":" ","\x80":0}')], {})
-@example([(None, b'{"kind":"b"}'), (None, b'{"stream_id":"a","kind":"c"}')], {})
-@example([(b"\xff", None), (b"", None), (None, b"")], {})
+@given(st.lists(st.tuples(KEY, VALUE), max_size=6), POLICIES, st.sampled_from(["lat", "position.lat"]))
+@example([(None, b"[" * 100_000), (None, b'{"stream_id":' * 20_000)], {}, "lat")
+@example([(None, b'{"stream_id":" ","\x80":0}')], {}, "lat")
+@example([(None, b'{"kind":"b"}'), (None, b'{"stream_id":"a","kind":"c"}')], {}, "lat")
+@example([(b"\xff", None), (b"", None), (None, b"")], {}, "lat")
 def test_every_event_of_any_bytes_is_a_row_or_a_refusal(
-    messages: list[tuple[bytes | None, bytes | None]], policies: dict[str, str]
+    messages: list[tuple[bytes | None, bytes | None]], policies: dict[str, str], path: str
 ) -> None:
     body = {"attributes": {"x": "number", "lat": "number", "kind": "category"}, **policies}
-    source = parse_source("s", {"paths": {"lat": "position.lat"}, **body})
+    source = parse_source("s", {"paths": {"lat": path}, **body})
     records = [Record(offset, 1_000, key, value) for offset, (key, value) in enumerate(messages)]
     seen = []
-    for careful in (False, True):
+    for reader in ("kernel", "typed", "careful"):
         kinds = Dictionary()
         decoder = Decoder(source, {"kind": kinds}, max_bytes=MAX_BYTES)
-        if careful:
+        if reader != "kernel":
+            decoder._flat = None
+        if reader == "careful":
             decoder._fast = _take_nothing
         decoded = decoder.decode(records)
         places = Counter(zip(decoded.batch.offsets.tolist(), decoded.batch.items.tolist(), strict=True))
@@ -102,7 +105,7 @@ def test_every_event_of_any_bytes_is_a_row_or_a_refusal(
         # A code is what a reader gave a text when it first met it, in a refused event perhaps.
         values = [(x, lat, kinds.text(kind)) for x, lat, kind in decoded.batch.values.tolist()]
         seen.append((places, decoded.refused, values))
-    assert seen[0] == seen[1], "both readers judge alike"
+    assert seen[0] == seen[1] == seen[2], "all readers judge alike"
 
 
 JSON = st.recursive(
