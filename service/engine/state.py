@@ -266,16 +266,18 @@ def _place(table: StreamTable, queries: QuerySet, block: Block, rows: Rows) -> N
     if not len(rows):
         return
     table.extend_to(int(rows.max()) + 1)
+    names = table.names
     for row, id in zip(rows.tolist(), block.ids, strict=True):
-        table.names[row] = id or ""
-        table.known[row] = id is not None
+        names[row] = id or ""
+    table.known[rows] = [id is not None for id in block.ids]
     memory = {row: dict.fromkeys(ids, (IGNORED, 0, 0)) for row, ids in block.ignored.items()} | block.memory
     for row in rows.tolist():
-        entries = memory.get(row, {})
+        table.memory.forget(row)
+        table.others.pop(row, None)
+    for row, entries in memory.items():
         known = {queries.slot_of[id]: entry for id, entry in entries.items() if id in queries.slot_of}
         table.memory.restore(row, known)
         queries.rules.remember(known)
-        table.others.pop(row, None)
     for row, numbers in block.others.items():
         table.others[row] = numbers
         for tenant in numbers:
