@@ -27,6 +27,7 @@ from service.engine.kernels import NO_TIME
 from service.engine.memory import Entry
 from service.engine.queryset import QuerySet
 from service.engine.streams import PartitionTime, StreamTable
+from service.engine.versions import check_version
 from service.index.protocol import Points, Rows
 from service.model import MISSING, Missing
 
@@ -166,13 +167,12 @@ class StateLog:
         yield b"p%d" % page if whole else b"p%d.%d" % (page, first), value
 
     def load(self, records: Iterable[tuple[bytes, bytes]], queries: QuerySet) -> StreamTable:
-        """The table that the records hold. Raises ValueError on a record of a newer version."""
+        """The table that the records hold. Raises NewerState."""
         blocks: list[tuple[int, int, Block]] = []
         saved: dict[int, int] = {}
         for key, value in records:
             block = _decode(value)
-            if block.v > VERSION:
-                raise ValueError(f"state record {key!r} has version {block.v}; this service knows {VERSION}")
+            check_version(key, block.v, VERSION)
             if key[:1] == b"p":
                 page = int(key[1:].partition(b".")[0])
                 saved[page] = max(block.n, saved.get(page, 0))
