@@ -95,6 +95,8 @@ _SOURCE_FIELDS = dict.fromkeys(
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
+_ON = ["match", "enter", "leave"]
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -183,7 +185,7 @@ def parse_query(
     key = _query_key(tenant, body.get("id", id), id)
     source = _source_of(body["source"], sources)
     region = parse_where(body["where"], source, limit=limits.disjuncts, max_bytes=limits.text)
-    on = _kinds(body.get("on", ["match", "enter", "leave"]))
+    on, initial, enabled, once, dwell, cooldown = _settings(body)
     if region.has_shapes and Kind.CROSS in on:
         detail = "cross needs a region of boxes; leave it out, or the polygons and circles"
         raise Refusal(Reason.BAD_VALUE, "on", detail)
@@ -193,15 +195,15 @@ def parse_query(
         where=body["where"],
         region=region,
         on=on,
-        initial=_choice(Initial, body.get("initial", Initial.EMIT), "initial"),
+        initial=initial,
         select=_selected(body.get("select", []), source, limits.select),
         tags=_tags(body.get("tags", {}), limits.tags),
-        enabled=_flag(body.get("enabled", True), "enabled"),
+        enabled=enabled,
         keep=body.get("keep"),
         keep_region=_kept(body.get("keep"), region, source, limits),
-        dwell=_optional_duration(body, "for") or 0,
-        cooldown=_optional_duration(body, "cooldown") or 0,
-        once=_flag(body.get("once", False), "once"),
+        dwell=dwell,
+        cooldown=cooldown,
+        once=once,
         aggregates=_aggregates(body.get("aggregates"), source, limits.aggregates),
         expires_at=_expiry(body.get("expires_at"), now_ms),
     )
@@ -263,7 +265,7 @@ def _query_key(tenant: str, given: Any, wanted: str | None) -> str:
         raise Refusal(
             Reason.BAD_ID, "id", f"the path names {shown(wanted)}; leave the field out or repeat that"
         )
-    if not is_tenant(tenant):
+    if tenant != DEFAULT_TENANT and not is_tenant(tenant):
         raise Refusal(Reason.BAD_ID, "id", f"is of {shown(tenant)}, which no tenant can be called")
     return key_of(tenant, given)
 
@@ -302,19 +304,36 @@ def _expiry(given: Any, now_ms: int | None) -> int | None:
     return expires_ms
 
 
-def _kinds(given: Any) -> frozenset[Kind]:
-    if not isinstance(given, list) or not given:
+_Settings = tuple[frozenset[Kind], Initial, bool, bool, int, int]
+"""``on``, ``initial``, ``enabled``, ``once``, ``dwell``, ``cooldown`` of a query."""
+
+
+def _settings(body: Mapping[str, Any]) -> _Settings:
+    get = body.get
+    on = get("on", _ON)
+    if not isinstance(on, list) or not on:
         raise Refusal(Reason.BAD_VALUE, "on", f"must be a list of at least one of {', '.join(Kind)}")
+    given = (tuple(on), get("initial", Initial.EMIT), get("enabled", True), get("once", False))
+    waits = get("for"), get("cooldown")
     try:
-        return _kinds_of(tuple(given))
-    except TypeError:  # what has no hash is no text
-        return _kinds_of.__wrapped__(tuple(given))
+        return _settings_of(*given, *waits)
+    except TypeError:  # what has no hash is none of the choices
+        return _settings_of.__wrapped__(*given, *waits)
 
 
-@lru_cache
-def _kinds_of(given: tuple[Any, ...]) -> frozenset[Kind]:
-    """One object for equal lists: a million queries have a handful of them."""
-    return frozenset([_choice(Kind, kind, f"on[{i}]") for i, kind in enumerate(given)])
+@lru_cache(maxsize=1_024, typed=True)
+def _settings_of(
+    on: tuple[Any, ...], initial: Any, enabled: Any, once: Any, dwell: Any, cooldown: Any
+) -> _Settings:
+    """Of equal ones one object: a million queries have a handful of them. ``typed``: 1 is not true."""
+    return (
+        frozenset([_choice(Kind, kind, f"on[{i}]") for i, kind in enumerate(on)]),
+        _choice(Initial, initial, "initial"),
+        _flag(enabled, "enabled"),
+        _flag(once, "once"),
+        0 if dwell is None else parse_duration(dwell, "for"),
+        0 if cooldown is None else parse_duration(cooldown, "cooldown"),
+    )
 
 
 def _selected(given: Any, source: Source, limit: int, field: str = "select") -> tuple[str, ...]:

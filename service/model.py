@@ -21,6 +21,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from service.geometry import Rectangle, Shape, Shapes
 from service.tenants import id_of, tenant_of
@@ -143,8 +144,7 @@ def framed(conjunct: Conjunct, frames: Iterable[tuple[Shape, Rectangle]]) -> Con
     return box
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(msgspec.Struct, frozen=True):
     """A disjunctive normal form: inside means inside at least one conjunct.
 
     Canonical from its construction: conjuncts sorted, duplicates removed, attributes in order of name. So
@@ -161,11 +161,11 @@ class Region:
             (conjunct,) = self.conjuncts
             names = sorted(conjunct)
             if names != list(conjunct):
-                object.__setattr__(self, "conjuncts", ({name: conjunct[name] for name in names},))
+                force_setattr(self, "conjuncts", ({name: conjunct[name] for name in names},))
             return
         distinct = {_order(conjunct): conjunct for conjunct in self.conjuncts}
         canonical = tuple(dict(sorted(distinct[key].items())) for key in sorted(distinct))
-        object.__setattr__(self, "conjuncts", canonical)
+        force_setattr(self, "conjuncts", canonical)
 
     def __contains__(self, values: Mapping[str, float | str]) -> bool:
         """Whether a mapping of present attributes is inside: the slow twin of every index. O(bounds)."""
@@ -189,7 +189,10 @@ class Region:
 
     @property
     def has_shapes(self) -> bool:
-        return any(IN in conjunct for conjunct in self.conjuncts)
+        for conjunct in self.conjuncts:  # noqa: SIM110 - asked several times of each of a million
+            if IN in conjunct:
+                return True
+        return False
 
 
 def _order(conjunct: Conjunct) -> tuple[tuple[str, tuple[float, float], tuple[Any, ...]], ...]:

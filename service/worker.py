@@ -37,6 +37,7 @@ from service.engine.engine import Engine, Held
 from service.engine.fingerprint import text as shown
 from service.engine.queryset import QuerySet
 from service.engine.state import heard
+from service.engine.versions import NewerState
 from service.log.port import (
     Assignment,
     Chunk,
@@ -245,7 +246,13 @@ class Worker:
             self._metrics.forget_partition(*task)
         self._waiting.update(Task(*partition) for partition in assignment.gained)
         for task in sorted(self._waiting):
-            self._take(task)
+            try:
+                self._take(task)
+            except NewerState as error:
+                raise LogUnusable(
+                    f"the state of {task.topic}/{task.partition} is of a newer version of this program: run"
+                    f" that, or restore a copy of the log from before ({error})"
+                ) from error
         if self._log.settled and (self._held or assignment.lost):
             self._part_with(self._deliveries.keys() - self.engine.tables.keys() - self._waiting)
 

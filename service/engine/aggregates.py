@@ -27,6 +27,7 @@ from service.engine.kernels import NO_TIME
 from service.engine.marks import Marks
 from service.engine.rules import NEVER
 from service.engine.tally import Content, Numbers, Tally, empty
+from service.engine.versions import check_version
 from service.model import Query
 
 Members = Iterable[tuple[int, Sequence[float]]]
@@ -264,6 +265,5 @@ def _knows(told: _Told | None, content: Content) -> bool:
 
 def _read(key: bytes, value: bytes) -> _Told:
     told = _decode(value)
-    if told.v > _VERSION:
-        raise ValueError(f"state record {key!r} has version {told.v}; this service knows {_VERSION}")
+    check_version(key, told.v, _VERSION)
     return told

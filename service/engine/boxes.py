@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from service.model import Bound, Conjunct, Interval, Texts
 _AT_A_TIME = 10_000
 """Regions whose boxes are tuples at one time: these take several times the room of the columns."""
 
-_FREE: Sequence[Interval] = [Interval(-np.inf, np.inf)]
+_ALL = Interval(-np.inf, np.inf)
+_FREE: Sequence[Interval] = [_ALL]
 
 
 class Boxes(NamedTuple):
@@ -40,16 +41,19 @@ def boxes_of(
 ) -> Boxes:
     """The boxes of some unions of conjuncts without shapes under their numbers, in order. O(n d) for n boxes
     in d attributes."""
-    dims = len(attributes)
+    dims, texts = len(attributes), dictionaries.keys()
     owners, los, his = [np.empty(0, np.int32)], [np.empty((0, dims))], [np.empty((0, dims))]
     left = iter(numbered)
     while some := list(islice(left, _AT_A_TIME)):
-        rows: list[tuple[Interval, ...]] = []
+        rows: list[Sequence[Any]] = []
         counts: list[int] = []
         for _, conjuncts in some:
             before = len(rows)
             for conjunct in conjuncts:
-                rows.extend(product(*_axes(conjunct, attributes, dictionaries)))
+                if texts.isdisjoint(conjunct):
+                    rows.append([conjunct.get(name, _ALL) for name in attributes])
+                else:
+                    rows.extend(product(*_axes(conjunct, attributes, dictionaries)))
             counts.append(len(rows) - before)
         flat = np.fromiter(chain.from_iterable(chain.from_iterable(rows)), np.float64, 2 * len(rows) * dims)
         shaped = flat.reshape(len(rows), dims, 2)

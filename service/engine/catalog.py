@@ -270,7 +270,10 @@ def _op(body: Any) -> str | None:
         return None
     if op == "collection" and body.get("deleted"):
         fields = {"name": str}
-    return op if all(isinstance(body.get(name), kind) for name, kind in fields.items()) else None
+    for name, kind in fields.items():
+        if not isinstance(body.get(name), kind):
+            return None
+    return op
 
 
 def _reason(before: Query | None, after: Query) -> str:

@@ -72,7 +72,7 @@ class Collections:
 
     def left(self, offset: int, id: str, name: Any) -> None:
         """A command took a query out of this collection, as its entry has it: by what its tenant calls it."""
-        if (was := home(id, {TAG: name})) is not None:
+        if name is not None and (was := home(id, {TAG: name})) is not None:
             self.versions[was] = offset
 
     def follow(self, offset: int, id: str, tags: Any) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from service.model import Query, Source
 from service.tenants import DEFAULT_TENANT
 
@@ -139,8 +141,7 @@ Command = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Registered:
+class Registered(msgspec.Struct, frozen=True):
     """A query as the catalog holds it. ``version`` is the offset of the command that made it what it is;
     as text it is the ETag."""
 

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from service.engine.distinct import distinct
 from service.engine.effects import Change
 from service.engine.rules import Flags
+from service.engine.versions import check_version
 from service.index.protocol import Rows
 
 KEY = b"o"
@@ -260,8 +261,7 @@ def _parts(entries: Entries, most_bytes: int) -> Iterator[bytes]:
 
 def _read(key: bytes, value: bytes) -> Entries:
     written = _decode(value)
-    if written.v > _VERSION:
-        raise ValueError(f"state record {key!r} has version {written.v}; this service knows {_VERSION}")
+    check_version(key, written.v, _VERSION)
     counts = np.frombuffer(written.counts, dtype=np.int32)
     steps = np.frombuffer(zlib.decompress(written.rows), dtype=np.int32)
     bits = np.frombuffer(zlib.decompress(written.enters), dtype=np.uint8)

@@ -27,6 +27,7 @@ from service.engine.kernels import NO_TIME
 from service.engine.memory import Entry
 from service.engine.queryset import QuerySet
 from service.engine.streams import PartitionTime, StreamTable
+from service.engine.versions import check_version
 from service.index.protocol import Points, Rows
 from service.model import MISSING, Missing
 
@@ -166,13 +167,12 @@ class StateLog:
         yield b"p%d" % page if whole else b"p%d.%d" % (page, first), value
 
     def load(self, records: Iterable[tuple[bytes, bytes]], queries: QuerySet) -> StreamTable:
-        """The table that the records hold. Raises ValueError on a record of a newer version."""
+        """The table that the records hold. Raises NewerState."""
         blocks: list[tuple[int, int, Block]] = []
         saved: dict[int, int] = {}
         for key, value in records:
             block = _decode(value)
-            if block.v > VERSION:
-                raise ValueError(f"state record {key!r} has version {block.v}; this service knows {VERSION}")
+            check_version(key, block.v, VERSION)
             if key[:1] == b"p":
                 page = int(key[1:].partition(b".")[0])
                 saved[page] = max(block.n, saved.get(page, 0))
@@ -266,16 +266,18 @@ def _place(table: StreamTable, queries: QuerySet, block: Block, rows: Rows) -> N
     if not len(rows):
         return
     table.extend_to(int(rows.max()) + 1)
+    names = table.names
     for row, id in zip(rows.tolist(), block.ids, strict=True):
-        table.names[row] = id or ""
-        table.known[row] = id is not None
+        names[row] = id or ""
+    table.known[rows] = [id is not None for id in block.ids]
     memory = {row: dict.fromkeys(ids, (IGNORED, 0, 0)) for row, ids in block.ignored.items()} | block.memory
     for row in rows.tolist():
-        entries = memory.get(row, {})
+        table.memory.forget(row)
+        table.others.pop(row, None)
+    for row, entries in memory.items():
         known = {queries.slot_of[id]: entry for id, entry in entries.items() if id in queries.slot_of}
         table.memory.restore(row, known)
         queries.rules.remember(known)
-        table.others.pop(row, None)
     for row, numbers in block.others.items():
         table.others[row] = numbers
         for tenant in numbers:

@@ -362,6 +362,8 @@ class SqliteLog:
         records: list[Record] = []
         with self._file.translated():
             rows = _open(connection).execute(_SELECT, (self._ids.get(topic), offset, limit))
+            if most_bytes == math.inf:
+                return list(map(Record._make, rows))
             for record in map(Record._make, rows):
                 records.append(record)
                 most_bytes -= len(record.value or b"")

@@ -311,6 +311,9 @@ def test_state_of_a_later_revision_is_refused_and_left_as_it_is(newest: InFile, 
         later = msgspec.msgpack.encode([VERSION + 1, *msgspec.msgpack.decode(value)[1:]])
         connection.execute("UPDATE state SET value = ? WHERE topic = ? AND key = ?", (later, topic, key))
     before = contents(newest.path)
-    with pytest.raises(ValueError, match=rf"has version {VERSION + 1}; this service knows"):
+    refused = (
+        rf"events.*/0 is of a newer version .*: run that, .* has version {VERSION + 1}; this service knows"
+    )
+    with pytest.raises(LogUnusable, match=refused):
         Serving(newest)
     assert contents(newest.path) == before

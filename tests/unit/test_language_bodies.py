@@ -210,6 +210,21 @@ def test_a_query_is_refused_with_its_reason_and_field(change: Any, reason: Reaso
     assert refused(query, {**LEAST, **change}) == (reason, field)
 
 
+@pytest.mark.parametrize(
+    ("field", "good", "like"),
+    [
+        ("enabled", True, 1),
+        ("enabled", False, 0.0),
+        ("once", True, 1.0),
+        ("for", 1, True),
+        ("cooldown", 1, 1.0),
+    ],
+)
+def test_what_equals_a_setting_that_is_known_need_not_be_one(field: str, good: Any, like: Any) -> None:
+    query({**LEAST, field: good})
+    assert refused(query, {**LEAST, field: like}) == (Reason.BAD_VALUE, field)
+
+
 @pytest.mark.parametrize("field", ["id", "source", "where"])
 def test_a_required_field_is_missing(field: str) -> None:
     body = {name: value for name, value in LEAST.items() if name != field}
