@@ -25,6 +25,7 @@ from service.log.kafka_library import CONFLUENT_KAFKA, KAFKA_PYTHON
 from service.log.port import (
     Commit,
     LogFenced,
+    LogMoved,
     LogUnavailable,
     LogUnusable,
     Message,
@@ -589,3 +590,30 @@ def test_a_commit_of_unknown_outcome_is_looked_up(mortal: Mortal, client: str) -
         assert dict(log.restore(ZERO)) == {b"s": b"perhaps" if done else b"before"}
         log.commit(step(3, value=b"then"))
         assert site.outputs("matches") == [*outputs, (b"k", b"then")]
+
+
+@leaves_sockets
+def test_commands_of_unknown_outcome_are_written_once_at_the_most(mortal: Mortal, client: str) -> None:
+    """The cluster is away for too long to be asked; ``test_pen`` has what is found out where it answers."""
+    site, pid = KafkaSite(mortal.broker.address, client=client, timeout_s=3.0), mortal.broker.pid
+    with closing(site.log()) as log:
+        log.open()
+        log.append_commands([Message(b"q", b"before")], after=0)
+        transactions: Any = log._pen._transactions
+        transactions._producer = Interrupted(transactions._producer, lambda: stand_still(pid))
+        try:
+            with pytest.raises(LogFenced, match="not known"):
+                log.append_commands([Message(b"q", b"perhaps")], after=log.end_of_commands())
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+        def again() -> bool:
+            try:
+                log.append_commands([Message(b"q", b"then")], after=log.end_of_commands())
+            except (LogUnavailable, LogMoved):
+                return False
+            return True
+
+        eventually(again, "commands are taken again")
+        found = [record.value for record in log.commands(0, log.end_of_commands())]
+        assert found in ([b"before", b"then"], [b"before", b"perhaps", b"then"])
