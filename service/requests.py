@@ -3,11 +3,11 @@
 A request is judged once the catalog has seen all commands there are, and written in one transaction; who
 asked is told once the log has come back with it. Judging many commands takes long, so of a long request a
 part is judged a step, with events in between. Where commands of others have come meanwhile, it begins anew;
-after that has happened often, it is judged in one go.
+after that has happened often, it is judged while it is written, when the log lets nobody else write.
 
-Invariant: what is written was judged against the catalog as of the end of the command log, which is looked at
-once more after the judging, and nothing that this worker writes comes in between. What another worker writes
-between that look and the writing is not seen: the later entry counts (``_outdated`` has the exceptions).
+Invariant: what is written was judged against the catalog as of all that is before it in the command log,
+whoever wrote that: the log refuses it where the end is not the one that the catalog has seen. A request is
+written once or not at all, and who asked hears of the judgement that was written.
 
 Not for: what a command means (``engine.catalog``), and when it holds (``worker``).
 """
@@ -15,7 +15,8 @@ Not for: what a command means (``engine.catalog``), and when it holds (``worker`
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -24,9 +25,9 @@ from service import wire
 from service.engine.catalog import Catalog, Draft
 from service.engine.commands import Command, Outcome, Prepared, Registered
 from service.engine.engine import Engine
-from service.log.port import Log, LogError, Message
+from service.log.port import Log, LogError, LogMoved, Message
 from service.metrics import Metrics
-from service.model import Query, Reason, Refusal, Source
+from service.model import Query, Refusal, Source
 
 #: Commands judged in one step.
 PART = 5_000
@@ -60,6 +61,10 @@ class _OpenCommand(NamedTuple):
     prepared: Prepared
 
 
+class _Refused(Exception):
+    """An atomic request has been refused while it was written."""
+
+
 class _Judging:
     """A request of which a part has been judged. ``writing``: (place, what was prepared) of those that are to
     be written, and ``messages``, the same for the log."""
@@ -75,9 +80,33 @@ class _Judging:
         self.writing: list[tuple[int, Prepared]] = []
         self.messages: list[Message] = []
 
-    def go_on(self, most: int | None) -> bool:
-        """Judges the next commands, so many (None: all). Whether all have been judged."""
-        for command in islice(self._left, most):
+    @property
+    def whole(self) -> bool:
+        """Whether all has been judged."""
+        return len(self.prepared) == len(self.request.commands)
+
+    @property
+    def refused(self) -> list[Refusal | None]:
+        return [one if isinstance(one, Refusal) else None for one in self.prepared]
+
+    @property
+    def fails(self) -> bool:
+        """Whether it is refused as a whole."""
+        return self.request.atomic and any(self.refused)
+
+    def rest(self) -> Iterator[Message]:
+        """The messages, those too that are made by judging what is left. Raises _Refused at the end."""
+        yield from self.messages
+        while not self.whole:
+            made = len(self.messages)
+            self.go_on()
+            yield from self.messages[made:]
+        if self.fails:
+            raise _Refused
+
+    def go_on(self) -> None:
+        """Judges the next part."""
+        for command in islice(self._left, PART):
             try:
                 one: Prepared | Refusal = self._draft.prepare(command)
             except Refusal as refusal:
@@ -86,7 +115,6 @@ class _Judging:
                 self.writing.append((len(self.prepared), one))
                 self.messages.append(wire.command_message(one.entry, at_ms=self._now, by=self.request.by))
             self.prepared.append(one)
-        return len(self.prepared) == len(self.request.commands)
 
 
 class Requests:
@@ -114,12 +142,17 @@ class Requests:
     @property
     def unjudged(self) -> bool:
         """Whether there is something to judge."""
-        return bool(self._waiting) or self.in_work
+        return bool(self._waiting) or self.begun
+
+    @property
+    def begun(self) -> bool:
+        """Whether a request has been judged, in part at least, that is not written yet."""
+        return self._judging is not None
 
     @property
     def in_work(self) -> bool:
         """Whether a part of a request has been judged, and the rest waits for the next step."""
-        return self._judging is not None
+        return self._judging is not None and not self._judging.whole
 
     def forget_waiting(self) -> None:
         """Those that nobody has written yet; what is in the log is applied, unheard of."""
@@ -135,35 +168,54 @@ class Requests:
         engine: Engine,
         now: int,
         caught_up: Callable[[], bool],
+        end: int,
         active_from: Callable[[], ActiveFrom],
     ) -> None:
         """Judges what waits, a part of a long request, and writes it: as long as the catalog has seen all
-        commands there are."""
+        commands there are. ``end`` is that of the command log as the catalog has seen it. What the log does
+        not let be written now stays, for a later step."""
         if self._judging is not None and self._judging.offset != engine.catalog.offset:
             self._judging = _Judging(self._judging.request, engine, now, self._judging.attempts + 1)
         while (self._judging or self._waiting) and caught_up():
             if self._judging is None:
                 self._judging = _Judging(self._waiting.popleft(), engine, now)
-            often = self._judging.attempts >= _ATTEMPTS
-            if not self._judging.go_on(None if often else PART):
+            if not self._judging.whole:
+                self._judging.go_on()
+            if not self._judging.whole and self._judging.attempts < _ATTEMPTS:
                 return
-            if not often and not caught_up():  # somebody has been faster than the judging
+            try:
+                offsets = self._append(self._judging, end)
+            except LogMoved:
                 return
+            except LogError as error:
+                self._judging.request.failed(error)
+                self._judging = None
+                continue
             judged, self._judging = self._judging, None
-            self._write(judged, engine.catalog, active_from)
+            self._written(judged, offsets, engine.catalog, active_from)
 
-    def _write(self, judged: _Judging, catalog: Catalog, active_from: Callable[[], ActiveFrom]) -> None:
-        request = judged.request
-        refused = [one if isinstance(one, Refusal) else None for one in judged.prepared]
+    def _append(self, judged: _Judging, end: int) -> list[int]:
+        """Writes what has been judged, and the rest as it is judged. Returns the offsets; none where there is
+        nothing to write."""
+        if not judged.whole:
+            with suppress(_Refused):
+                return self._log.append_commands(judged.rest(), after=end)
+        elif judged.messages and not judged.fails:
+            return self._log.append_commands(judged.messages, after=end)
+        return []
+
+    def _written(
+        self,
+        judged: _Judging,
+        offsets: Sequence[int],
+        catalog: Catalog,
+        active_from: Callable[[], ActiveFrom],
+    ) -> None:
+        request, refused = judged.request, judged.refused
         request.results = list(refused)
         self._count(request.commands, refused)
-        if request.atomic and any(refused):
+        if judged.fails:
             request.done(request)
-            return
-        try:
-            offsets = self._log.append_commands(judged.messages) if judged.messages else []
-        except LogError as error:
-            request.failed(error)
             return
         for offset, (place, one) in zip(offsets, judged.writing, strict=True):
             self._open[offset] = _OpenCommand(request, place, one)
@@ -188,9 +240,7 @@ class Requests:
         """What was made of those entries that requests of this worker have written."""
         return {offset: self._open[offset].prepared for offset in offsets if offset in self._open}
 
-    def applied(
-        self, offsets: Iterable[int], catalog: Catalog, active_from: ActiveFrom
-    ) -> list[CommandRequest]:
+    def applied(self, offsets: Iterable[int], active_from: ActiveFrom) -> list[CommandRequest]:
         """Notes that these entries hold. Returns the requests of which none is open any more."""
         answered = []
         for offset in offsets:
@@ -198,35 +248,11 @@ class Requests:
             if one is None:
                 continue
             request, place, prepared = one
-            outdated = _outdated(prepared, offset, catalog)
-            request.results[place] = outdated or _outcome(prepared, offset, active_from)
+            request.results[place] = _outcome(prepared, offset, active_from)
             request.open -= 1
             if not request.open:
                 answered.append(request)
         return answered
-
-
-def _outdated(prepared: Prepared, offset: int, catalog: Catalog) -> Refusal | None:
-    """What to say where another worker has changed something since a command was judged, and the entry, or
-    what it was to put in force, counts for nothing in consequence."""
-    subject = prepared.subject
-    if prepared.done == "deleted" or subject is None or prepared.entry is None:
-        return None
-    if isinstance(subject, Source):
-        if prepared.entry.body["op"] != "source" or catalog.source_versions.get(subject.name, -1) >= offset:
-            return None
-        return Refusal(
-            Reason.EXISTS, "topic", f"another source reads {subject.topic!r} meanwhile; name another"
-        )
-    if subject.id in catalog.quarantined:
-        return Refusal(Reason.CHANGED, "source", f"source {subject.source!r} has changed meanwhile; repeat")
-    there = catalog.queries.get(subject.id)
-    if there is not None and there.query.source != subject.source:
-        detail = (
-            f"query {subject.public_id!r} is one of source {there.query.source!r} meanwhile; use another id"
-        )
-        return Refusal(Reason.EXISTS, "id", detail)
-    return None
 
 
 def _outcome(prepared: Prepared, offset: int, active_from: ActiveFrom) -> Outcome:

@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 
 from service import wire
 from service.decoders import decoder_of
-from service.engine.commands import Command
 from service.engine.effects import CommandEffects, Effects, EventEffects, Paid, Task, with_refused
 from service.engine.engine import Engine, Held
 from service.engine.fingerprint import text as shown
@@ -73,6 +72,8 @@ _GONE = {
     "commands": "the query set that its streams have seen cannot be had any more; every stream gets a reset",
 }
 
+#: How long to wait for news when others write commands, before it is asked again whether they still do.
+_TURN_S = 0.05
 #: How many entries of the command log are applied at a time for streams that have missed them.
 MISSED_ENTRIES = 10_000
 
@@ -379,8 +380,7 @@ class Worker:
             self._accept(request)
         if self._step is None:
             self._judge()
-            wait_s = 0.0 if self.engine.owes or self._requests.in_work else timeout_s
-            polled = self._log.poll(timeout_s=wait_s, max_records=self._max_batch_events)
+            polled = self._log.poll(timeout_s=self._wait_s(timeout_s), max_records=self._max_batch_events)
             self._step = _Step()
             try:
                 self._take_in(polled, self._step)
@@ -391,6 +391,12 @@ class Worker:
         self._rebuilds.tend(self.engine.indexes())
         if not self._held:
             self.engine.tidy()
+
+    def _wait_s(self, timeout_s: float) -> float:
+        """How long the next poll may wait for news."""
+        if self.engine.owes or self._requests.in_work:
+            return 0.0
+        return min(timeout_s, _TURN_S) if self._requests.begun else timeout_s
 
     @property
     def uncommitted(self) -> bool:
@@ -473,17 +479,14 @@ class Worker:
 
     def _judge(self) -> None:
         """Judges what is asked for, once the catalog has seen all commands there are. Before what clients ask
-        for comes the deletion of queries whose time has come; and what late askers of that have hidden, to be
-        written once more."""
+        for comes the deletion of queries whose time has come."""
         catalog, now = self.engine.catalog, self._clock()
-        wanted: list[Command] = []
-        if not self._requests.in_work:
-            wanted = [*catalog.expired(now), *catalog.restated()]
+        wanted = [] if self._requests.begun else catalog.expired(now)
         if not (wanted or self._requests.unjudged) or not self._caught_up():
             return  # most steps have nothing to judge, and need not ask the log
         if wanted:
             self._requests.add_first(CommandRequest(wanted, False, lambda _: None, lambda _: None))
-        self._requests.judge(self.engine, now, self._caught_up, self._active_from)
+        self._requests.judge(self.engine, now, self._caught_up, self._next_command, self._active_from)
 
     def _tick(self, step: _Step) -> None:
         """Takes in what time alone has caused, in every partition of which nothing waits to be read: while
@@ -530,7 +533,7 @@ class Worker:
         step.moved = set(self.engine.tables)
         self._subscribe()
         self._count_queries()
-        step.answered += self._requests.applied(offsets, self.engine.catalog, self._active_from())
+        step.answered += self._requests.applied(offsets, self._active_from())
 
     def _apply_events(self, chunk: Chunk, step: _Step) -> None:
         task = Task(*chunk.partition)

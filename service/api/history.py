@@ -2,7 +2,7 @@
 
 Every change of a source, query or collection is one entry of the command log, so the log is the history. A
 broker keeps replaced entries for the time that its ``queries`` topic is told to (compaction lag); what is
-older is gone. It has what was asked for, in order: what another worker had forestalled is there too.
+older is gone. It has what was asked for, in order.
 """
 
 from __future__ import annotations

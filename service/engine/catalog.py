@@ -5,9 +5,10 @@ command log, or refuses it; a draft sees its own earlier entries, so a batch is 
 takes entries as they come from the log, whoever wrote them, and says what changed. A query that does not
 validate against the source as the log has it by then is quarantined: listed with its reason, in no index,
 never in the way of the others. So is one whose source drops or retypes what it uses: a draft refuses that,
-but not where the query came in between. Where two have judged against the same catalog, what cannot be beside
-what came first does nothing: a second source of a topic, a query of a second source under an id; of two first
-versions of a source the second counts. What applies depends on the log alone, never on who judged what.
+but somebody may have written to the log by hand. Of what no draft lets through, what cannot be beside what
+came first does nothing: a second source of a topic, a query of a second source under an id, the expiry of a
+query that is another by now; a source that has come to read another topic does. What applies depends on the
+log alone, never on who judged what.
 
 Pure. Borders that a change causes are the engine's.
 """
@@ -35,7 +36,6 @@ from service.engine.commands import (
     PutQuery,
     PutSource,
     Registered,
-    RestateQuery,
     delete_entry,
     put_entry,
 )
@@ -98,8 +98,6 @@ class Catalog:
         #: of the query set at ``offset``, see ``fingerprint``
         self.fingerprint = 0
         self.collections = Collections()
-        #: ids whose newest entry did nothing: compaction would keep that and drop the one that counts
-        self.hidden: set[str] = set()
         self._expiries: list[tuple[int, str]] = []
 
     def expired(self, now_ms: int) -> list[ExpireQuery]:
@@ -113,10 +111,6 @@ class Catalog:
         for id, expires_at in due.items():
             heappush(self._expiries, (expires_at, id))
         return [ExpireQuery(id, expires_at) for id, expires_at in due.items()]
-
-    def restated(self) -> list[RestateQuery]:
-        """What has to be written once more; it is there until that is applied. O(1) while there is none."""
-        return [RestateQuery(id) for id in sorted(self.hidden)]
 
     def snapshot(self, name: str) -> Snapshot:
         """What a plan for a collection of this name is made from. O(queries)."""
@@ -184,7 +178,6 @@ class Catalog:
         id = body["id"]
         there = self.queries.get(id)
         if there is not None and body["query"].get("source") != there.query.source:
-            self.hidden.add(id)  # somebody was faster to take the id for a query of another source
             return None
         self.collections.left(offset, id, body.get(TAG))
         old = self._take_out(id)
@@ -222,7 +215,6 @@ class Catalog:
 
     def _take_out(self, id: str) -> Registered | None:
         """Nothing is in force under this id any more. Returns what was registered."""
-        self.hidden.discard(id)
         old, bad = self.queries.pop(id, None), self.quarantined.pop(id, None)
         if old is not None:
             self.fingerprint ^= mark(old.version)
@@ -241,9 +233,6 @@ class Catalog:
         self.collections.left(offset, body["id"], body.get(TAG))
         old = self.queries.get(body["id"])
         if "expires_at" in body and (old is None or old.query.expires_at != body["expires_at"]):
-            # Another worker was faster, and it may be another query by now.
-            if old is not None or body["id"] in self.quarantined:
-                self.hidden.add(body["id"])
             return None
         self._take_out(body["id"])
         self.collections.follow(offset, body["id"], None)
@@ -337,8 +326,6 @@ class Draft:
                 return self._delete_query(command)
             case ExpireQuery():
                 return self._expire_query(command)
-            case RestateQuery():
-                return self._restate_query(command)
             case ChangeMember():
                 return self._change_member(command)
             case ChangeCollection():
@@ -355,10 +342,9 @@ class Draft:
         if before == after:
             return Prepared("unchanged", after, None)
         body = {"v": 1, "op": "source", "name": after.name, "source": source_body(after)}
-        # A key for each version: compaction must not take a source away from before its queries. The time
-        # tells it from one that another worker makes of the same predecessor.
+        # A key for each version: compaction must not take a source away from before its queries.
         previous = self._catalog.source_versions.get(command.name, "")
-        entry = Entry(f"source:{command.name}:{previous}:{self._now_ms}", body)
+        entry = Entry(f"source:{command.name}:{previous}", body)
         return Prepared("created" if before is None else "replaced", after, entry)
 
     def _refuse_breaking(self, before: Source, after: Source) -> None:
@@ -499,13 +485,6 @@ class Draft:
         self._queries[id] = None
         self._growth[tenant_of(id)] -= before is not None
         return Prepared("deleted", before, delete_entry(id, reason, **left, **more))
-
-    def _restate_query(self, command: RestateQuery) -> Prepared:
-        query = self._current(command.id)
-        if query is None and not self._quarantined(command.id):
-            raise _unknown(command.id)
-        body = query_body(query) if query is not None else self._catalog.quarantined[command.id].body
-        return Prepared("replaced", query, put_entry(command.id, body, self._membership(command.id)))
 
     def _quarantined(self, id: str) -> bool:
         return id not in self._queries and id in self._catalog.quarantined

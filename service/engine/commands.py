@@ -68,14 +68,6 @@ class ExpireQuery:
     expires_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class RestateQuery:
-    """Writes what is registered (or quarantined) under an id once more, as it is: the newest entry under its
-    compaction key has become one that did nothing."""
-
-    id: str
-
-
 class Entry(NamedTuple):
     """One command as it lies in the log: compaction key and JSON body."""
 
@@ -129,16 +121,7 @@ class ChangeCollection:
     prepared: Prepared
 
 
-Command = (
-    PutSource
-    | PutQuery
-    | PatchQuery
-    | DeleteQuery
-    | ExpireQuery
-    | RestateQuery
-    | ChangeMember
-    | ChangeCollection
-)
+Command = PutSource | PutQuery | PatchQuery | DeleteQuery | ExpireQuery | ChangeMember | ChangeCollection
 
 
 class Registered(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ and says of an error that the transaction must be aborted where it has not been 
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ from confluent_kafka import Message as Written
 
 from service.log.confluent_client import BATCH_OVERHEAD_BYTES, Cluster
 from service.log.confluent_errors import log_error
-from service.log.kafka_library import Mark, Placed
+from service.log.kafka_library import Mark, OutcomeUnknown, Placed
 from service.log.port import (
     LogFenced,
     LogUnavailable,
@@ -40,6 +41,10 @@ _UNLIMITED_KB = (1 << 31) - 1
 #: The hash of the key as Kafka's other clients have it; any partition without a key.
 _PARTITIONER = "murmur2_random"
 _ANY = -1
+#: Stands for the offset of a message that has none.
+_FAILED = -1
+#: What ends a transactional producer is raised, and being fenced is nothing that a person has to hear of.
+_UNHEARD = logging.Logger("librdkafka", logging.CRITICAL + 1)
 
 
 class Transactions:
@@ -57,6 +62,10 @@ class Transactions:
         with self._cluster.translated():
             self._start()
         self._closed = False
+
+    @property
+    def held(self) -> bool:
+        return self._producer is not None
 
     def close(self) -> None:
         self._closed = True
@@ -87,48 +96,57 @@ class Transactions:
         offsets: list[int] = []
 
         def placed(error: KafkaError | None, written: Written) -> None:
-            offsets.append(written.offset())  # type: ignore[arg-type]
+            offsets.append(written.offset() if error is None else _FAILED)  # type: ignore[arg-type]
 
         def fill(producer: Producer) -> None:
             for (topic, number), key, value in messages:
                 producer.produce(self._cluster.name(topic), value, key, number, placed, None, ts)
 
-        self._run(fill, {}, None)
+        self._run(fill, {}, None, offsets)
         return offsets  # those of one partition are acknowledged in their order
 
     def _run(
-        self, fill: Callable[[Producer], None], marks: Mapping[TopicPartition, Mark], membership: Any
+        self,
+        fill: Callable[[Producer], None],
+        marks: Mapping[TopicPartition, Mark],
+        membership: Any,
+        offsets: list[int] | None = None,
     ) -> None:
+        """Writes what ``fill`` produces, and ``marks`` of the group, in one transaction. ``offsets`` is
+        filled as it is acknowledged."""
         if self._fenced is not None:
             raise self._fenced
         if self._closed:
             raise LogUnavailable("the log is closed")
-        deadline = time.monotonic() + self._cluster.timeout_s
         with self._cluster.translated():
             producer = self._producer or self._start()
         try:
             producer.begin_transaction()
             fill(producer)
+            deadline = time.monotonic() + self._cluster.timeout_s  # messages may take long to be made
             if marks:
-                offsets = [self._cluster.marked(*mark) for mark in marks.items()]
+                marked = [self._cluster.marked(*mark) for mark in marks.items()]
                 left_s = _left_s(deadline)
-                _in_time(lambda: producer.send_offsets_to_transaction(offsets, membership, left_s), left_s)
+                _in_time(lambda: producer.send_offsets_to_transaction(marked, membership, left_s), left_s)
             if producer.flush(_left_s(deadline)):
                 raise LogUnavailable("the cluster did not acknowledge everything in time")
         except _Stuck as stuck:
             self._producer = None  # nothing more is asked of it: its successor fences it
             self._fenced = LogFenced(str(stuck))
             raise self._fenced from None
+        except SystemError as error:  # of a fatal error the library tells in the middle of a callback
+            raise self._give_up(producer, error.__cause__ or error) from error
         except Exception as error:
             raise self._give_up(producer, error) from error
         try:
             producer.commit_transaction(_left_s(deadline))
         except Exception as error:
-            if isinstance(error, KafkaException) and error.args[0].txn_requires_abort():
+            aborts = isinstance(error, KafkaException) and error.args[0].txn_requires_abort()
+            if aborts or _FAILED in (offsets or ()):
                 raise self._give_up(producer, error) from error
             self._producer = None
             _discard(producer)
-            self._fenced = LogFenced(f"it is not known whether a commit has been made ({error})")
+            self._fenced = OutcomeUnknown(error, offsets or [])
             raise self._fenced from error
 
     def _start(self) -> Producer:
@@ -141,6 +159,7 @@ class Transactions:
                 "batch.size": _BATCH_BYTES,
                 "linger.ms": 5,
                 "retry.backoff.ms": 1,  # a commit waits for this several times
+                "logger": _UNHEARD,
             },
         )
         try:
@@ -151,7 +170,7 @@ class Transactions:
         self._producer = producer
         return producer
 
-    def _give_up(self, producer: Producer, error: Exception) -> Exception:
+    def _give_up(self, producer: Producer, error: BaseException) -> BaseException:
         """Aborts, throws the producer away and returns what to raise."""
         with contextlib.suppress(KafkaException):
             producer.abort_transaction(_ABORT_S)

@@ -15,6 +15,8 @@ What is particular here:
 - While the cluster is away ``poll`` finds nothing; the other calls raise LogUnavailable after ``timeout_s``.
 - In a rebalance ``poll`` may take a third of a second longer than it was asked to.
 - An ``append_events`` that fails may have appended some of its messages.
+- Commands are written under an id that all workers share (``kafka_pen``); an ``append_commands`` that raises
+  LogFenced leaves the rest of the log as it was.
 
 Not for: reading outputs; consumers do that themselves, with ``isolation.level=read_committed``.
 """
@@ -37,6 +39,7 @@ from service.log.kafka_library import (
     Placed,
     library,
 )
+from service.log.kafka_pen import COMMANDS, Pen
 from service.log.port import (
     MOST_COMMANDS,
     Commit,
@@ -52,7 +55,6 @@ from service.log.port import (
     TopicPartition,
 )
 
-_COMMANDS = TopicPartition(topics.COMMANDS, 0)
 _DAY_MS = 24 * 60 * 60 * 1000
 _SEGMENT_BYTES = 64 << 20
 #: The longest that a poll goes without a look at the group.
@@ -102,12 +104,13 @@ class KafkaLog:
             client_options=client_options,
         )
         self._transactions = self._library.transactions(self._cluster, transactional_id)
+        pen_id = self._cluster.name(topics.COMMANDS)
+        self._pen = Pen(self._cluster, self._library.transactions(self._cluster, pen_id))
         self._appender = self._library.appender(self._cluster)
         self._events: GroupReader | None = None
         self._command_reader: CommandReader | None = None
         self._unread_commands: list[Record] = []
         self._next_command = 0
-        self._written_commands = 0
         self._news = threading.Event()
         self._woken = False
 
@@ -144,12 +147,13 @@ class KafkaLog:
     def close(self) -> None:
         events, self._events = self._events, None
         commands, self._command_reader = self._command_reader, None
-        self._unread_commands, self._next_command, self._written_commands = [], 0, 0
+        self._unread_commands, self._next_command = [], 0
         with contextlib.ExitStack() as ending:  # in reverse, and all of it whatever happens
             ending.enter_context(contextlib.suppress(LogError))
             ending.callback(self._cluster.close)
             ending.callback(self._appender.close)
             ending.callback(self._transactions.close)
+            ending.callback(self._pen.close)
             if commands is not None:
                 ending.callback(commands.close)
             if events is not None:
@@ -218,7 +222,7 @@ class KafkaLog:
     # ---- reading
 
     def commands(self, start: int, end: int) -> Iterator[Record]:
-        return self._cluster.records(_COMMANDS, start, end)
+        return self._cluster.records(COMMANDS, start, end)
 
     def seek_commands(self, offset: int) -> None:
         self._unread_commands = []
@@ -227,7 +231,7 @@ class KafkaLog:
 
     def end_of_commands(self) -> int:
         # What this worker has just written may not be visible yet; to itself it must be.
-        return max(self._cluster.ends([_COMMANDS], committed=True)[_COMMANDS], self._written_commands)
+        return max(self._cluster.ends([COMMANDS], committed=True)[COMMANDS], self._pen.end)
 
     def poll(self, *, timeout_s: float, max_records: int) -> Polled:
         deadline = time.monotonic() + timeout_s
@@ -274,12 +278,9 @@ class KafkaLog:
             for record in records:
                 yield Placed(place, head + record.key, record.value)
 
-    def append_commands(self, commands: Sequence[Message]) -> list[int]:
-        messages = (Placed(_COMMANDS, key, value) for key, value, _ in commands)
-        offsets = self._transactions.append(messages, self._clock_ms())
-        if offsets:
-            self._written_commands = offsets[-1] + 1
-        return offsets
+    def append_commands(self, commands: Iterable[Message], *, after: int) -> list[int]:
+        messages = (Placed(COMMANDS, key, value) for key, value, _ in commands)
+        return self._pen.append(messages, after, self._clock_ms())
 
     # ---- any thread
 

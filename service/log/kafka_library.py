@@ -16,7 +16,7 @@ from collections.abc import Set as AbstractSet
 from importlib.util import find_spec
 from typing import Any, NamedTuple, Protocol
 
-from service.log.port import Assignment, Chunk, Message, Output, Record, TopicPartition
+from service.log.port import Assignment, Chunk, LogFenced, Message, Output, Record, TopicPartition
 
 AUTO = "auto"
 KAFKA_PYTHON = "kafka-python"
@@ -44,9 +44,21 @@ class Placed(NamedTuple):
     value: bytes | None
 
 
+class OutcomeUnknown(LogFenced):
+    """Nobody knows whether a transaction has been committed. ``offsets``: of its messages, in order, where
+    ``append`` has written them."""
+
+    def __init__(self, why: object, offsets: list[int]) -> None:
+        super().__init__(f"it is not known whether a commit has been made ({why})")
+        self.offsets = offsets
+
+
 class Cluster(Protocol):
     """A Kafka cluster as one worker sees it. Any thread may call ``partition_count`` and ``ends``. Made with
-    ``client_options``, which gives the options of security that a library is to have."""
+    ``client_options``, which gives the options of security that a library is to have. ``timeout_s``: how long
+    it may take to answer."""
+
+    timeout_s: float
 
     def open(self) -> None: ...
 
@@ -144,10 +156,15 @@ class Transactions(Protocol):
     """One transactional producer at a time. Used by the runtime's thread only; see ``kafka_writer``.
 
     Both writers raise LogUnavailable or LogUnusable when nothing has been written, LogFenced when nothing
-    must be, or when nobody knows. ``ts`` stamps the messages, ms since 1970."""
+    has been and nothing must be, OutcomeUnknown when nobody knows. ``ts`` stamps the messages, ms since 1970.
+    """
 
     def open(self) -> None:
         """Fences whoever used the transactional id before, and ends what they left open."""
+
+    @property
+    def held(self) -> bool:
+        """Whether the next write goes on with the producer of the one before, or of ``open``."""
 
     def close(self) -> None: ...
 

@@ -28,7 +28,7 @@ from kafka.partitioner.default import murmur2
 from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
 
 from service.log.kafka_client import BATCH_OVERHEAD_BYTES, Cluster, log_error, translated
-from service.log.kafka_library import Mark, Placed
+from service.log.kafka_library import Mark, OutcomeUnknown, Placed
 from service.log.port import LogFenced, LogUnavailable, LogUnusable, Message, Output, TopicPartition
 
 _Fill = Callable[[KafkaProducer, "Partitions"], Iterable[Any]]
@@ -78,6 +78,10 @@ class Transactions:
             self._start()
         self._closed = False
 
+    @property
+    def held(self) -> bool:
+        return self._producer is not None
+
     def close(self) -> None:
         self._closed = True
         producer, self._producer = self._producer, None
@@ -121,13 +125,12 @@ class Transactions:
         """Writes what ``fill`` sends, and ``offsets`` of the group, in one transaction.
 
         Returns the acknowledged futures in order. Raises LogUnavailable or LogUnusable when nothing of it
-        has been written, LogFenced when it must not be, or when nobody knows.
+        has been written, LogFenced when nothing has been and must not be, OutcomeUnknown when nobody knows.
         """
         if self._fenced is not None:
             raise self._fenced
         if self._closed:
             raise LogUnavailable("the log is closed")
-        deadline = time.monotonic() + self._cluster.timeout_s
         try:
             producer = self._producer or self._start()
         except kafka_errors.KafkaError as error:
@@ -136,6 +139,7 @@ class Transactions:
         try:
             producer.begin_transaction()
             futures.extend(fill(producer, Partitions(producer, self._cluster)))
+            deadline = time.monotonic() + self._cluster.timeout_s  # messages may take long to be made
             if offsets:
                 step = producer._transaction_manager.send_offsets_to_transaction(offsets, membership)
                 _await(producer, step, deadline)
@@ -151,7 +155,7 @@ class Transactions:
         except Exception as error:
             self._producer = None
             _discard(producer)
-            self._fenced = LogFenced(f"it is not known whether a commit has been made ({error})")
+            self._fenced = OutcomeUnknown(error, [future.value.offset for future in futures])
             raise self._fenced from error
         return futures
 

@@ -27,6 +27,7 @@ class LogError(Exception):
     |-- LogUnavailable   it may work later (broker away, file locked): pause and try again
     |-- LogFenced        another worker has taken over, or what comes next is gone: forget what is
     |                    uncommitted, close and open anew
+    |-- LogMoved         somebody else has appended commands, or is about to: catch up and judge again
     `-- LogUnusable      it will not work until a person acts (torn file, newer version, disk full)
     """
 
@@ -36,6 +37,10 @@ class LogUnavailable(LogError):
 
 
 class LogFenced(LogError):
+    pass
+
+
+class LogMoved(LogError):
     pass
 
 
@@ -187,8 +192,14 @@ class Log(Protocol):
     def commit(self, commit: Commit) -> None:
         """Makes it all durable in one transaction, or raises and nothing of it is."""
 
-    def append_commands(self, commands: Sequence[Message]) -> list[int]:
-        """Appends to the command topic in one transaction of its own; returns the offsets in order."""
+    def append_commands(self, commands: Iterable[Message], *, after: int) -> list[int]:
+        """Appends to the command topic in one transaction of its own; returns the offsets in order.
+
+        ``after`` is the end of the command log as the caller has seen it. Raises LogMoved, and nothing has
+        been written, where it is not the end any more or another is writing; to be called again after the
+        next poll, with what was judged anew if that has brought commands. Raises LogFenced where nobody knows
+        whether it has been written. Commands that are made as they are asked for are made while nobody else
+        can append; what making them raises is passed on, and nothing has been written."""
 
     def append_events(self, topic: str, messages: Sequence[Message]) -> list[tuple[int, int]]:
         """Appends durably to an event topic; returns (partition, offset) of each. Any thread."""

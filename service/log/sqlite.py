@@ -32,6 +32,7 @@ from service.log.port import (
     Assignment,
     Chunk,
     Commit,
+    LogMoved,
     LogUnavailable,
     Message,
     Polled,
@@ -271,19 +272,24 @@ class SqliteLog:
             kept = writer.execute(_FIRST_KEPT, (id_, upto, oldest)).fetchone()[0]
             _remove(writer, id_, upto if kept is None else kept)
 
-    def append_commands(self, commands: Sequence[Message]) -> list[int]:
-        return [offset for _, offset in self.append_events(topics.COMMANDS, commands)]
+    def append_commands(self, commands: Iterable[Message], *, after: int) -> list[int]:
+        return self._append(topics.COMMANDS, commands, after)
 
     def append_events(self, topic: str, messages: Sequence[Message]) -> list[tuple[int, int]]:
         if any(message.partition for message in messages):
             raise ValueError("a topic of this log has one partition, 0")
+        return [(0, offset) for offset in self._append(topic, messages)]
+
+    def _append(self, topic: str, messages: Iterable[Message], after: float = math.inf) -> list[int]:
         with self._writing:
             id_ = self._topic_ids((topic,))[topic]
             first = self._ends[id_]
+            if after < first:
+                raise LogMoved(f"the log ends at {first}, not at {after}")
             with self._transaction() as writer:
                 ends = self._insert(writer, ((id_, message.key, message.value) for message in messages))
             self._advance(ends)
-        return [(0, first + place) for place in range(len(messages))]
+        return list(range(first, ends.get(id_, first)))
 
     def trim(self, topic: str, before_offset: int) -> None:
         """Removes the records of a topic below an offset; positions and state do not need them. Any thread,

@@ -123,7 +123,7 @@ def test_a_stored_query_that_no_longer_validates_is_listed_and_can_be_mended(tmp
         Entry("source:s", {"v": 1, "op": "source", "name": "s", "source": {"attributes": {"x": "number"}}}),
         Entry("query:q", {"v": 1, "op": "query", "id": "q", "query": stored}),
     ]
-    log.append_commands([command_message(entry, at_ms=0) for entry in entries])
+    log.append_commands([command_message(entry, at_ms=0) for entry in entries], after=log.end_of_commands())
     log.close()
     with running(tmp_path) as service:
         client = service.client

@@ -105,11 +105,15 @@ def build(path: Path, queries: int, streams: int, seed: int) -> World:
     first = {"v": 1, "op": "source", "name": "fleet"}
     engine.command([(0, {**first, "source": SOURCE})], AT_MS)
     body = {**first, "source": source_body(engine.catalog.sources["fleet"])}
-    log.append_commands([wire.command_message(Entry("source:fleet:", body), at_ms=AT_MS)])
+    log.append_commands(
+        [wire.command_message(Entry("source:fleet:", body), at_ms=AT_MS)], after=log.end_of_commands()
+    )
     fingerprint, end = mark(0), 1
     left = entries(engine, bodies(made.boxes))
     while some := list(islice(left, 10_000)):
-        log.append_commands([wire.command_message(one, at_ms=AT_MS, by="maker") for one in some])
+        log.append_commands(
+            [wire.command_message(one, at_ms=AT_MS, by="maker") for one in some], after=log.end_of_commands()
+        )
         keeping = [(end + i, one.body) for i, one in enumerate(some) if one.body["query"]["keep"]]
         engine.command(keeping, AT_MS)
         for offset in range(end, end + len(some)):

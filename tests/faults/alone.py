@@ -72,7 +72,7 @@ class LosingTopics(KafkaSite):
             log.open()
 
             def compacted() -> bool:
-                log.append_commands([Message(b"nothing", b"null")])
+                log.append_commands([Message(b"nothing", b"null")], after=log.end_of_commands())
                 return all(record.offset != offset for record in log.commands(0, log.end_of_commands()))
 
             eventually(compacted, "the command log is compacted")
@@ -159,7 +159,10 @@ class Alone:
             )
             draft = engine.draft(self.now)
             entries = [draft.prepare(command).entry for command in commands]
-            log.append_commands([wire.command_message(one, at_ms=self.now) for one in entries if one])
+            log.append_commands(
+                [wire.command_message(one, at_ms=self.now) for one in entries if one],
+                after=log.end_of_commands(),
+            )
 
     def commands(self) -> list[Record]:
         self.close()

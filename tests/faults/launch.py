@@ -116,8 +116,13 @@ class _Commit:
 
         writer.commit = commit  # type: ignore[attr-defined]
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether this thread is in a commit: others append events meanwhile, and commands are no commit."""
+        return threading.get_ident() == self._thread
+
     def sent(self, result: Any, producer: Any, topic: str, value: Any, key: Any, *_: Any) -> Any:
-        if threading.get_ident() != self._thread:  # others append events meanwhile
+        if not self.goes_on:
             return result
         place, self._sent = self._sent, self._sent + 1
         flush = self.flush = producer.flush
@@ -178,12 +183,21 @@ def _wire(fuse: Fuse) -> None:
 
         return after
 
+    def past_in_commit(point: str) -> Callable[..., Any]:
+        def after(result: Any, *_: Any) -> Any:
+            if commit.goes_on:
+                fuse.reach(point)
+            return result
+
+        return after
+
     def committing(producer: Any, timeout_s: float) -> None:
         def begin() -> None:
             with contextlib.suppress(KafkaException):  # it is not done yet
                 Producer.commit_transaction(producer, IN_COMMIT_S)
 
-        fuse.reach("in commit", begin)
+        if commit.goes_on:
+            fuse.reach("in commit", begin)
 
     def filled(*_: Any) -> None:
         fuse.reach("after produce", commit.flush)
@@ -195,10 +209,10 @@ def _wire(fuse: Fuse) -> None:
         commit.watch(writer)
     for producer, send in ((KafkaProducer, "send"), (FusedProducer, "produce")):
         _around(producer, send, after=commit.sent)
-        _around(producer, "flush", after=past("before commit"))
+        _around(producer, "flush", after=past_in_commit("before commit"))
     for owner in (TransactionManager, FusedProducer):
         _around(owner, "send_offsets_to_transaction", before=filled)
-    _around(TransactionManager, "begin_commit", after=past("in commit"))
+    _around(TransactionManager, "begin_commit", after=past_in_commit("in commit"))
     _around(FusedProducer, "commit_transaction", before=committing)
     _around(Share, "revoke", before=lost)
     _around(Share, "assign", after=past("when partitions are gained"))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from service.log.port import (
     Commit,
     Log,
+    LogMoved,
     LogUnusable,
     Message,
     Output,
@@ -344,8 +345,8 @@ def test_restore_may_be_left_unfinished(log: Log, site: Site) -> None:
 def test_commands_are_totally_ordered_and_can_be_read_again(log: Log, site: Site) -> None:
     begin(log, TOPIC, partitions=site.partitions)
     assert log.end_of_commands() == 0
-    first = log.append_commands([Message(b"a", b"1"), Message(b"b", b"2")])
-    second = log.append_commands([Message(b"a", b"3"), Message(b"c", None)])
+    first = log.append_commands([Message(b"a", b"1"), Message(b"b", b"2")], after=log.end_of_commands())
+    second = log.append_commands([Message(b"a", b"3"), Message(b"c", None)], after=log.end_of_commands())
     offsets = first + second
     assert offsets == sorted(set(offsets))
     expected = list(zip(offsets, [(b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"c", None)], strict=True))
@@ -367,7 +368,7 @@ def test_a_reader_of_commands_catches_up(log: Log, site: Site) -> None:
         return log.poll(timeout_s=0.1, max_records=10).next_command == log.end_of_commands()
 
     for number in range(3):
-        log.append_commands([Message(b"q", b"%d" % number)] * 2)
+        log.append_commands([Message(b"q", b"%d" % number)] * 2, after=log.end_of_commands())
         eventually(caught_up, "caught up")
     log.seek_commands(log.end_of_commands())
     eventually(caught_up, "caught up at once")
@@ -375,7 +376,9 @@ def test_a_reader_of_commands_catches_up(log: Log, site: Site) -> None:
 
 def test_reading_commands_apart_does_not_move_the_polls(log: Log, site: Site) -> None:
     begin(log, TOPIC, partitions=site.partitions)
-    offsets = log.append_commands([Message(b"q%d" % number, b"v") for number in range(5)])
+    offsets = log.append_commands(
+        [Message(b"q%d" % number, b"v") for number in range(5)], after=log.end_of_commands()
+    )
     log.seek_commands(offsets[0])
     apart = log.commands(0, log.end_of_commands())
     assert next(apart).offset == offsets[0]
@@ -386,7 +389,7 @@ def test_reading_commands_apart_does_not_move_the_polls(log: Log, site: Site) ->
 def test_commands_survive_and_many_fit_in_one_append(make: Callable[[], Log], log: Log) -> None:
     log.open()
     many = [Message(b"q%d" % number, b"x" * 200) for number in range(3000)]
-    offsets = log.append_commands(many)
+    offsets = log.append_commands(many, after=log.end_of_commands())
     log.close()
     again = make()
     again.open()
@@ -398,10 +401,42 @@ def test_commands_survive_and_many_fit_in_one_append(make: Callable[[], Log], lo
 def test_an_append_of_commands_that_fails_leaves_nothing(log: Log) -> None:
     log.open()
     with pytest.raises(LogUnusable):
-        log.append_commands([Message(b"a", b"1"), Message(b"b", TOO_LARGE)])
+        log.append_commands([Message(b"a", b"1"), Message(b"b", TOO_LARGE)], after=log.end_of_commands())
     assert list(log.commands(0, log.end_of_commands())) == []
-    (offset,) = log.append_commands([Message(b"c", b"3")])
+    (offset,) = log.append_commands([Message(b"c", b"3")], after=log.end_of_commands())
     assert [(one.offset, one.key) for one in log.commands(0, log.end_of_commands())] == [(offset, b"c")]
+
+
+def test_commands_are_appended_only_at_the_end_that_was_seen(log: Log, site: Site) -> None:
+    begin(log, TOPIC, partitions=site.partitions)
+    log.seek_commands(0)
+    assert log.append_commands([], after=0) == []
+    seen = log.end_of_commands()
+    first = log.append_commands([Message(b"a", b"1"), Message(b"b", b"2")], after=seen)
+    for late in (seen, first[0], first[-1]):
+        with pytest.raises(LogMoved):
+            log.append_commands([Message(b"a", b"late")], after=late)
+    caught_up = []
+    while len(caught_up) < 2:
+        polled = log.poll(timeout_s=0.1, max_records=10)
+        caught_up += polled.commands
+    second = log.append_commands([Message(b"a", b"3")], after=polled.next_command)
+    found = list(log.commands(0, log.end_of_commands()))
+    assert [(one.offset, one.value) for one in found] == list(
+        zip([*first, *second], [b"1", b"2", b"3"], strict=True)
+    )
+
+
+def test_commands_that_cannot_be_made_leave_nothing(log: Log) -> None:
+    def made() -> Iterator[Message]:
+        yield Message(b"a", b"1")
+        raise ZeroDivisionError
+
+    log.open()
+    with pytest.raises(ZeroDivisionError):
+        log.append_commands(made(), after=log.end_of_commands())
+    (offset,) = log.append_commands((Message(b"b", b"2") for _ in range(1)), after=log.end_of_commands())
+    assert [(one.offset, one.key) for one in log.commands(0, log.end_of_commands())] == [(offset, b"b")]
 
 
 # ---- waiting
@@ -435,7 +470,7 @@ def test_a_poll_ends_when_something_comes(log: Log, site: Site, what: str) -> No
     if what == "event":
         threading.Timer(0.2, log.append_events, (TOPIC, messages(b"now"))).start()
     else:
-        log.append_commands([Message(b"q", b"now")])
+        log.append_commands([Message(b"q", b"now")], after=log.end_of_commands())
     started = time.monotonic()
     polled = log.poll(timeout_s=WITHIN_S, max_records=10)
     assert time.monotonic() - started < WITHIN_S / 2
@@ -484,7 +519,7 @@ def test_a_closed_log_says_so_and_can_be_opened_again(log: Log, site: Site) -> N
     assert is_closed(lambda: log.append_events(TOPIC, messages(b"1")))
     assert is_closed(lambda: log.poll(timeout_s=0, max_records=1))
     assert is_closed(lambda: log.commit(commit(position=(1, 0))))
-    assert is_closed(lambda: log.append_commands([Message(b"a", b"1")]))
+    assert is_closed(lambda: log.append_commands([Message(b"a", b"1")], after=0))
     begin(log, TOPIC, partitions=site.partitions)
     log.append_events(TOPIC, messages(b"2"))
     assert values(events(log, 1)) == [b"2"]

@@ -25,6 +25,7 @@ from service.log.kafka_library import CONFLUENT_KAFKA, KAFKA_PYTHON
 from service.log.port import (
     Commit,
     LogFenced,
+    LogMoved,
     LogUnavailable,
     LogUnusable,
     Message,
@@ -143,12 +144,12 @@ def test_what_others_have_not_committed_is_waited_for(
 
 def test_commands_pass_over_what_was_aborted(log: KafkaLog, site: KafkaSite, stranger: KafkaProducer) -> None:
     log.open()
-    log.append_commands([Message(b"a", b"1")])
+    log.append_commands([Message(b"a", b"1")], after=log.end_of_commands())
     stranger.begin_transaction()
     stranger.send(site.prefix + "queries", b"never", b"b", partition=0)
     stranger.flush()
     stranger.abort_transaction()
-    log.append_commands([Message(b"c", b"2")])
+    log.append_commands([Message(b"c", b"2")], after=log.end_of_commands())
     log.seek_commands(0)
     assert [record.value for record in commands(log, 2)] == [b"1", b"2"]
     assert [record.value for record in log.commands(0, log.end_of_commands())] == [b"1", b"2"]
@@ -284,10 +285,6 @@ def test_one_transactional_id_is_one_workers(make: Callable[[str], KafkaLog], si
     second.open()
     with pytest.raises(LogFenced):
         first.commit(step(2, value=b"too late"))
-    with pytest.raises(LogFenced):
-        first.append_commands([Message(b"q", b"too late")])
-    (offset,) = second.append_commands([Message(b"q", b"second")])
-    assert [record.offset for record in second.commands(0, second.end_of_commands())] == [offset]
     assert first.position(ZERO) == Position(1, 1)
     assert site.outputs("matches") == [(b"k", b"first")]
 
@@ -296,7 +293,7 @@ def test_a_group_goes_on_over_the_other_library(site: KafkaSite, other: str) -> 
     with closing(site.log()) as log:
         begin(log, TOPIC, partitions=2)
         log.append_events(TOPIC, [Message(b"k", b"%d" % number, 0) for number in range(4)])
-        log.append_commands([Message(b"q", b"command")])
+        log.append_commands([Message(b"q", b"command")], after=log.end_of_commands())
         events(log, 4)
         log.commit(step(3))
     site.client = other
@@ -593,3 +590,30 @@ def test_a_commit_of_unknown_outcome_is_looked_up(mortal: Mortal, client: str) -
         assert dict(log.restore(ZERO)) == {b"s": b"perhaps" if done else b"before"}
         log.commit(step(3, value=b"then"))
         assert site.outputs("matches") == [*outputs, (b"k", b"then")]
+
+
+@leaves_sockets
+def test_commands_of_unknown_outcome_are_written_once_at_the_most(mortal: Mortal, client: str) -> None:
+    """The cluster is away for too long to be asked; ``test_pen`` has what is found out where it answers."""
+    site, pid = KafkaSite(mortal.broker.address, client=client, timeout_s=3.0), mortal.broker.pid
+    with closing(site.log()) as log:
+        log.open()
+        log.append_commands([Message(b"q", b"before")], after=0)
+        transactions: Any = log._pen._transactions
+        transactions._producer = Interrupted(transactions._producer, lambda: stand_still(pid))
+        try:
+            with pytest.raises(LogFenced, match="not known"):
+                log.append_commands([Message(b"q", b"perhaps")], after=log.end_of_commands())
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+        def again() -> bool:
+            try:
+                log.append_commands([Message(b"q", b"then")], after=log.end_of_commands())
+            except (LogUnavailable, LogMoved):
+                return False
+            return True
+
+        eventually(again, "commands are taken again")
+        found = [record.value for record in log.commands(0, log.end_of_commands())]
+        assert found in ([b"before", b"then"], [b"before", b"perhaps", b"then"])

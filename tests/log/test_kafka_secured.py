@@ -196,7 +196,7 @@ def test_a_worker_that_shows_who_it_is_is_let_in(secured: Secured, mechanism: st
     log = opened(secured, client, **others)
     log.open()
     try:
-        offsets = log.append_commands([Message(b"key", mechanism.encode())])
+        offsets = log.append_commands([Message(b"key", mechanism.encode())], after=log.end_of_commands())
         (found,) = log.commands(offsets[0], offsets[0] + 1)
         assert found.value == mechanism.encode()
     finally:

@@ -14,6 +14,7 @@ from service.log.port import (
     Assignment,
     Chunk,
     Commit,
+    LogMoved,
     Message,
     Output,
     Polled,
@@ -30,10 +31,12 @@ class Died(BaseException):
 
 @dataclass
 class Fate:
-    """Dies at call number ``at`` (0 = never counted down), before or after its effect; counts all calls."""
+    """Dies at call number ``at`` (0 = never counted down), before or after its effect; counts all calls.
+    With ``error`` the call raises that instead."""
 
     at: int = -1
     after: bool = False
+    error: Exception | None = None
     calls: int = 0
     names: list[str] = field(default_factory=list)
 
@@ -43,6 +46,8 @@ class Fate:
             self.names.append(name)
         if self.calls - 1 == self.at and after == self.after:
             self.at = -1
+            if self.error is not None:
+                raise self.error
             raise Died(f"{name}, {'after' if after else 'before'} its effect")
 
 
@@ -173,11 +178,14 @@ class MemoryLog:
         self.store.positions.update(commit.positions)
         self.fate.meet("commit", after=True)
 
-    def append_commands(self, commands: Sequence[Message]) -> list[int]:
+    def append_commands(self, commands: Iterable[Message], *, after: int) -> list[int]:
         self.fate.meet("append_commands", after=False)
         first = len(self.store.commands)
-        for place, message in enumerate(commands):
-            self.store.commands.append(Record(first + place, 1000, message.key, message.value))
+        if after < first:
+            raise LogMoved(f"the log ends at {first}")
+        self.store.commands += [
+            Record(first + place, 1000, message.key, message.value) for place, message in enumerate(commands)
+        ]
         self.fate.meet("append_commands", after=True)
         return list(range(first, len(self.store.commands)))
 

@@ -14,7 +14,7 @@ import pytest
 
 from service.engine.commands import Command, DeleteQuery, PatchQuery, PutQuery, PutSource
 from service.engine.engine import Engine, EngineLimits
-from service.log.port import Message, Output
+from service.log.port import LogError, LogFenced, LogMoved, Message, Output
 from service.metrics import Metrics
 from service.requests import CommandRequest
 from service.worker import Worker
@@ -78,6 +78,10 @@ class Life:
             act()
         except Died:
             self.worker = self._begin()
+            self.survive(self._settle)
+        except LogFenced:
+            self.worker.close()
+            self.worker.open()
             self.survive(self._settle)
 
     def _settle(self) -> None:
@@ -179,6 +183,26 @@ def test_death_at_every_call_changes_nothing(after: bool) -> None:
         died += fate.at == -1
         assert _by_stream(life.outputs()) == expected, f"died at call {at}, {COUNTED.names[at]}"
     assert died > 10
+
+
+@pytest.mark.parametrize(
+    ("error", "after", "calls"),
+    [
+        (LogMoved("another writes"), False, {"append_commands"}),
+        (LogFenced("not known, and not written"), False, {"append_commands", "commit"}),
+        (LogFenced("not known, and written"), True, {"append_commands", "commit"}),
+    ],
+)
+def test_what_is_refused_or_unknown_changes_nothing(error: LogError, after: bool, calls: set[str]) -> None:
+    expected = _by_stream(CLEAN.outputs())
+    commands = [record.value for record in CLEAN.store.commands]
+    for at in [at for at, name in enumerate(COUNTED.names) if name in calls]:
+        fate = Fate(at=at, after=after, error=error)
+        life = Life(fate)
+        life.play()
+        assert fate.at == -1
+        assert _by_stream(life.outputs()) == expected, f"{error} at call {at}, {COUNTED.names[at]}"
+        assert [record.value for record in life.store.commands] == commands, "written once, or not at all"
 
 
 MANY = [f"{letter}{number}" for letter in "abcd" for number in range(4)]

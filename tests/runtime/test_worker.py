@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from service import requests, wire
 from service.engine.commands import Command, DeleteQuery, Outcome, PatchQuery, PutQuery, PutSource
 from service.engine.engine import Engine, EngineLimits
-from service.log.port import Commit, Log, LogFenced, LogUnavailable, Message, Polled
+from service.log.port import Commit, Log, LogFenced, LogMoved, LogUnavailable, Message, Polled
 from service.log.sqlite import SqliteLog
 from service.metrics import Metrics
 from service.model import Reason, Refusal
@@ -26,21 +26,27 @@ TOPIC = "events.s"
 
 class Failing(MemoryLog):
     """A log whose commits raise what ``failures`` has, one after another. ``first``: commands of another
-    worker, which come before the next that are appended."""
+    worker, which is faster with them than the next append. ``busy``: how many appends find that another is
+    writing."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.failures: list[Exception] = []
         self.first: list[Message] = []
+        self.busy = 0
 
     def commit(self, commit: Commit) -> None:
         if self.failures:
             raise self.failures.pop(0)
         super().commit(commit)
 
-    def append_commands(self, commands: Sequence[Message]) -> list[int]:
+    def append_commands(self, commands: Iterable[Message], *, after: int) -> list[int]:
+        if self.busy:
+            self.busy -= 1
+            raise LogMoved("another worker is writing commands")
         first, self.first = self.first, []
-        return super().append_commands([*first, *commands])[len(first) :]
+        super().append_commands(first, after=self.end_of_commands())
+        return super().append_commands(commands, after=after)
 
 
 @pytest.fixture
@@ -193,9 +199,8 @@ def test_a_query_is_refused_whose_source_another_worker_changes_meanwhile(
         worker.step([], timeout_s=0)
     (request,) = heard
     put, delete = request.results
-    assert isinstance(put, Refusal) and put.reason is Reason.CHANGED
-    assert isinstance(delete, Outcome) and delete.done == "deleted"
-    assert list(worker.engine.catalog.quarantined) == ["r"]
+    assert isinstance(put, Refusal) and put.reason is Reason.BAD_OPERATOR and delete is None
+    assert list(worker.engine.catalog.quarantined) == ["q"], "it is as the other has left it"
 
 
 def _elsewhere(log: Failing, worker: Worker, *commands: Command) -> None:
@@ -246,7 +251,7 @@ def test_a_long_request_that_others_come_before_is_judged_anew(
     worker.step([long], timeout_s=9)
     gone = worker.engine.draft(0).prepare(DeleteQuery("q")).entry
     assert gone is not None
-    log.append_commands([wire.command_message(gone, at_ms=0)])
+    log.append_commands([wire.command_message(gone, at_ms=0)], after=log.end_of_commands())
     while not heard:
         worker.step([], timeout_s=9)
     *others, refused = long.results
@@ -264,7 +269,7 @@ def test_a_long_request_is_judged_in_the_end_however_often_others_come_before(
         other = PutQuery(f"o{number}", {"source": "s", "where": "x > 0"})
         entry = worker.engine.draft(0).prepare(other).entry
         assert entry is not None
-        log.append_commands([wire.command_message(entry, at_ms=0)])
+        log.append_commands([wire.command_message(entry, at_ms=0)], after=log.end_of_commands())
         for _ in range(2):
             worker.step([], timeout_s=9)
     assert heard and len(heard[0].results) == 7
@@ -278,13 +283,12 @@ def test_what_others_write_while_a_request_is_judged_counts(
     others = [worker.engine.draft(0).prepare(PatchQuery("q", {"where": "x > 7"})).entry]
     judge = requests._Judging.go_on
 
-    def slowly(judging: requests._Judging, most: int | None) -> bool:
-        done = judge(judging, most)
+    def slowly(judging: requests._Judging) -> None:
+        judge(judging)
         for entry in others:
             assert entry is not None
-            log.append_commands([wire.command_message(entry, at_ms=0)])
+            log.append_commands([wire.command_message(entry, at_ms=0)], after=log.end_of_commands())
         others.clear()
-        return done
 
     monkeypatch.setattr(requests._Judging, "go_on", slowly)
     (refused,) = _answer(worker, PatchQuery("q", {"tags": {"a": "b"}}, version))
@@ -309,7 +313,7 @@ def test_a_topic_is_of_the_source_that_came_first(log: Failing, worker: Worker) 
         worker, PutSource("second", body), PutQuery("r", {"source": "second", "where": "x > 1"})
     )
     assert isinstance(put, Refusal) and (put.reason, put.field) == (Reason.EXISTS, "topic")
-    assert isinstance(query, Refusal) and query.reason is Reason.CHANGED
+    assert isinstance(query, Refusal) and query.reason is Reason.UNKNOWN_SOURCE
     assert worker.engine.source_of_topic == {TOPIC: "s", "events.t": "first"}
 
 
@@ -327,14 +331,14 @@ def test_of_two_first_versions_of_a_source_the_second_counts(
         for topic in ("events.old", "events.new")
     )
     assert first is not None and second is not None
-    log.append_commands([wire.command_message(first, at_ms=0)])
+    log.append_commands([wire.command_message(first, at_ms=0)], after=log.end_of_commands())
     worker.step([], timeout_s=0)
     _answer(worker, PutQuery("r", {"source": "t", "where": "x > 0"}))
     store.append("events.old", _event(1)._replace(partition=0))
     worker.step([], timeout_s=0)
     assert told() == [["r"]]
 
-    log.append_commands([wire.command_message(second, at_ms=0)])
+    log.append_commands([wire.command_message(second, at_ms=0)], after=log.end_of_commands())
     store.append("events.old", _event(-1)._replace(partition=0))
     store.append("events.new", _event(2)._replace(partition=0))
     for _ in range(4):
@@ -348,12 +352,83 @@ def test_an_id_is_of_the_source_that_came_first(log: Failing, worker: Worker, st
     _answer(worker, PutSource("t", {"attributes": {"y": "number"}}))
     _elsewhere(log, worker, PutQuery("r", {"source": "s", "where": "x > 5"}))
     (put,) = _answer(worker, PutQuery("r", {"source": "t", "where": "y > 5"}))
-    assert isinstance(put, Refusal) and (put.reason, put.field) == (Reason.EXISTS, "id")
+    assert isinstance(put, Refusal) and (put.reason, put.field) == (Reason.BAD_VALUE, "source")
     for _ in range(3):
         worker.step([], timeout_s=0)
     assert worker.engine.catalog.queries["r"].query.source == "s"
     newest = [json.loads(record.value or b"") for record in log.commands(0, log.end_of_commands())][-1]
-    assert newest["id"] == "r" and newest["query"]["source"] == "s", "compaction leaves what counts"
+    assert newest["id"] == "r" and newest["query"]["source"] == "s", "nothing is written that does nothing"
+
+
+def test_a_request_waits_while_another_writes_and_is_written_once(
+    log: Failing, worker: Worker, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[CommandRequest] = []
+    waits: list[float] = []
+    poll = log.poll
+
+    def polled(*, timeout_s: float, max_records: int) -> Polled:
+        waits.append(timeout_s)
+        return poll(timeout_s=timeout_s, max_records=max_records)
+
+    monkeypatch.setattr(log, "poll", polled)
+    before, log.busy = log.end_of_commands(), 3
+    request = CommandRequest(_many(2), True, heard.append, _fail)
+    short = CommandRequest([DeleteQuery("m1")], True, heard.append, _fail)
+    worker.step([request, short], timeout_s=9)
+    for x in (-1, 1):
+        store.append(TOPIC, _event(x)._replace(partition=0))
+        worker.step([], timeout_s=9)
+    assert not log.busy and log.end_of_commands() == before and not heard
+    assert [output.topic for output in store.outputs] == ["matches", "borders"], "events go on"
+    assert all(0 < wait < 1 for wait in waits), "nobody sleeps for it, nor asks without a pause"
+    while len(heard) < 2:
+        worker.step([], timeout_s=9)
+    assert heard == [request, short] and log.end_of_commands() == before + 3
+    assert [outcome.done for outcome in short.results if isinstance(outcome, Outcome)] == ["deleted"]
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_long_request_is_judged_while_it_is_written_where_others_are_always_faster(
+    refused: bool, log: Failing, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "PART", 2)
+    heard: list[CommandRequest] = []
+    commands = [*_many(7), *([DeleteQuery("nobody")] if refused else [])]
+    worker.step([CommandRequest(commands, True, heard.append, _fail)], timeout_s=9)
+    for number in range(10):
+        other = PutQuery(f"o{number}", {"source": "s", "where": "x > 0"})
+        entry = worker.engine.draft(0).prepare(other).entry
+        assert entry is not None
+        message = wire.command_message(entry, at_ms=0)
+        log.first = [message] if number % 2 else []
+        if not log.first:
+            log.append_commands([message], after=log.end_of_commands())
+        for _ in range(3):
+            worker.step([], timeout_s=9)
+    (request,) = heard
+    written = [id for id in worker.engine.catalog.queries if id.startswith("m")]
+    if refused:
+        assert not written and request.results[:-1] == [None] * 7
+        assert isinstance(request.results[-1], Refusal)
+    else:
+        assert len(written) == 7 and all(isinstance(result, Outcome) for result in request.results)
+    entries = [wire.command_body(record.value) for record in log.commands(0, log.end_of_commands())]
+    ids = [entry["id"] for entry in entries if entry["op"] == "query"]
+    assert len(ids) == len(set(ids)), "nothing is written twice"
+
+
+def test_who_waits_while_another_writes_is_told_when_the_worker_gives_up(
+    log: Failing, worker: Worker
+) -> None:
+    told: list[BaseException] = []
+    log.busy = 1
+    worker.step([CommandRequest(_many(1), True, lambda _: None, told.append)], timeout_s=9)
+    worker.abandon(LogFenced("away"))
+    assert [str(error) for error in told] == ["away"]
+    before = log.end_of_commands()
+    worker.step([], timeout_s=0)
+    assert log.end_of_commands() == before, "and nothing is written for it any more"
 
 
 class Timed(MemoryLog):
@@ -438,14 +513,13 @@ def test_events_are_served_while_a_command_is_told(
     worker.close()
 
 
-def test_what_a_late_expiry_hides_is_written_once_more(worker: Worker, log: Failing, store: Store) -> None:
+def test_a_late_expiry_does_nothing(worker: Worker, log: Failing, store: Store) -> None:
     body = {"v": 1, "op": "delete", "id": "q", "reason": "expired", "expires_at": 5}
-    log.append_commands([Message(b"query:q", json.dumps(body).encode())])
+    log.append_commands([Message(b"query:q", json.dumps(body).encode())], after=log.end_of_commands())
     for _ in range(5):
         worker.step([], timeout_s=0)
     entries = [json.loads(record.value or b"") for record in log.commands(0, log.end_of_commands())]
-    assert [entry["op"] for entry in entries] == ["source", "query", "delete", "query"], "and only once"
-    assert entries[3]["query"] == entries[1]["query"]
+    assert [entry["op"] for entry in entries] == ["source", "query", "delete"]
     store.append(TOPIC, _event(1)._replace(partition=0))
     worker.step([], timeout_s=0)
     assert [output.topic for output in store.outputs] == ["matches", "borders"], "nobody has left"

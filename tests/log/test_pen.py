@@ -1,0 +1,197 @@
+"""Several workers on one command log: who may append, who is told to judge again, and what is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from kafka import KafkaProducer
+from kafka import errors as kafka_errors
+
+from deploy.kafka.broker import Broker
+from service.log.kafka import KafkaLog
+from service.log.kafka_library import CONFLUENT_KAFKA, KAFKA_PYTHON
+from service.log.port import Commit, LogMoved, Message, Output, TopicPartition
+from tests.log.sites import KafkaSite, eventually
+
+pytestmark = pytest.mark.kafka
+
+BOTH = (KAFKA_PYTHON, CONFLUENT_KAFKA)
+COMMANDS = TopicPartition("queries", 0)
+#: How long another's open transaction is waited for.
+TIMEOUT_S = 3.0
+
+
+@pytest.fixture(params=BOTH)
+def client(request: pytest.FixtureRequest) -> str:
+    """The library of the first worker."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def site(broker: Broker, client: str) -> KafkaSite:
+    return KafkaSite(broker.address, client=client, timeout_s=TIMEOUT_S)
+
+
+@pytest.fixture
+def make(site: KafkaSite) -> Iterator[Callable[[str, str], KafkaLog]]:
+    """Opens a log for a worker, over a library; all are closed at the end."""
+    made: list[KafkaLog] = []
+
+    def one(worker: str, client: str) -> KafkaLog:
+        site.client = client
+        made.append(site.log(worker))
+        made[-1].open()
+        return made[-1]
+
+    yield one
+    for log in made:
+        log.close()
+
+
+@pytest.fixture
+def first(make: Callable[[str, str], KafkaLog], client: str) -> KafkaLog:
+    return make("first", client)
+
+
+@pytest.fixture(params=BOTH)
+def second(request: pytest.FixtureRequest, make: Callable[[str, str], KafkaLog]) -> KafkaLog:
+    return make("second", request.param)
+
+
+@pytest.fixture
+def elsewhere(site: KafkaSite, first: KafkaLog) -> Iterator[KafkaProducer]:
+    """A worker of another process, which has begun to write commands."""
+    del first  # has made the topics
+    topic = site.prefix + "queries"
+    producer = KafkaProducer(bootstrap_servers=site.bootstrap, transactional_id=topic, retry_backoff_ms=5)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(topic, b"elsewhere", b"q", partition=0)
+    producer.flush()
+    yield producer
+    producer.close(timeout=1)
+
+
+def append(log: KafkaLog, value: bytes) -> None:
+    """One command after all there are, as soon as it is let."""
+
+    def done() -> bool:
+        try:
+            log.append_commands([Message(b"q", value)], after=log.end_of_commands())
+        except LogMoved:
+            return False
+        return True
+
+    eventually(done, f"{value!r} is written")
+
+
+def written(log: KafkaLog) -> list[bytes | None]:
+    """All commands, those too whose commit is not visible yet."""
+    end = log._cluster.ends([COMMANDS], committed=False)[COMMANDS]
+    return [record.value for record in log.commands(0, end)]
+
+
+def test_workers_hand_the_pen_over(first: KafkaLog, second: KafkaLog) -> None:
+    for number in range(6):
+        append((first, second)[number % 2], b"%d" % number)
+    assert written(first) == written(second) == [b"%d" % number for number in range(6)]
+
+
+def test_a_worker_that_writes_alone_looks_once(first: KafkaLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(first, b"0")
+    asked = []
+    monkeypatch.setattr(first._cluster, "ends", lambda *_, **__: asked.append(1))
+    end = first._pen.end
+    for number in range(1, 5):
+        (offset,) = first.append_commands([Message(b"q", b"%d" % number)], after=end)
+        end = offset + 1
+    assert not asked
+    monkeypatch.undo()
+    assert written(first) == [b"%d" % number for number in range(5)]
+
+
+def test_who_has_not_seen_what_another_wrote_writes_nothing(first: KafkaLog, second: KafkaLog) -> None:
+    append(first, b"1")
+    seen = first.end_of_commands()
+    append(second, b"2")
+    for _ in ("fenced while it writes", "refused since it has taken over"):
+        with pytest.raises(LogMoved):
+            first.append_commands([Message(b"q", b"late")], after=seen)
+    append(first, b"3")
+    assert written(second) == [b"1", b"2", b"3"]
+    first.commit(Commit([Output("matches", b"k", b"v")], {}, {}))  # the rest of the log is as it was
+
+
+def test_who_is_passed_over_while_it_writes_leaves_nothing(first: KafkaLog, second: KafkaLog) -> None:
+    """The other one finds it open for longer than the log may take to answer, or has not seen it at all."""
+
+    def slow() -> Iterator[Message]:
+        yield Message(b"a", b"slow")
+        append(second, b"fast")
+        yield Message(b"b", b"slow")
+
+    with pytest.raises(LogMoved):
+        first.append_commands(slow(), after=first.end_of_commands())
+    append(first, b"again")
+    assert written(second) == [b"fast", b"again"]
+
+
+def test_what_another_has_begun_is_waited_for(first: KafkaLog, elsewhere: KafkaProducer) -> None:
+    for _ in range(3):
+        with pytest.raises(LogMoved):
+            first.append_commands([Message(b"q", b"mine")], after=first.end_of_commands())
+    elsewhere.commit_transaction()
+    append(first, b"mine")
+    assert written(first) == [b"elsewhere", b"mine"]
+
+
+def test_what_a_dead_worker_has_begun_is_ended(first: KafkaLog, elsewhere: KafkaProducer) -> None:
+    append(first, b"mine")
+    assert written(first) == [b"mine"]
+    with pytest.raises(kafka_errors.KafkaError):
+        elsewhere.commit_transaction()
+    assert written(first) == [b"mine"]
+
+
+class Unheard:
+    """A producer of either library of whose commit nobody hears, whether it is made or not."""
+
+    def __init__(self, producer: Any, made: bool) -> None:
+        self._producer, self._made = producer, made
+        self._transaction_manager = self
+
+    def begin_commit(self) -> Any:
+        if self._made:
+            self._producer.commit_transaction()
+        return self
+
+    def wait(self, timeout_ms: float) -> bool:
+        return False
+
+    def commit_transaction(self, timeout_s: float) -> None:
+        if self._made:
+            self._producer.commit_transaction(timeout_s)
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    def __getattr__(self, name: str) -> Any:
+        inner = getattr(self._producer, "_transaction_manager", None)
+        return getattr(inner if hasattr(inner, name) else self._producer, name)
+
+
+@pytest.mark.parametrize("made", [True, False], ids=["made", "not made"])
+def test_whether_a_commit_that_nobody_heard_of_was_made_is_found_out(first: KafkaLog, made: bool) -> None:
+    append(first, b"before")
+    transactions: Any = first._pen._transactions
+    transactions._producer = Unheard(transactions._producer, made)
+    commands = [Message(b"a", b"perhaps"), Message(b"b", b"perhaps")]
+    if made:
+        assert len(first.append_commands(commands, after=first.end_of_commands())) == 2
+    else:
+        with pytest.raises(LogMoved):
+            first.append_commands(commands, after=first.end_of_commands())
+    append(first, b"then")
+    assert written(first) == [b"before", *([b"perhaps"] * 2 if made else []), b"then"]
