@@ -172,6 +172,7 @@ class Transactions:
 
     def _give_up(self, producer: Producer, error: BaseException) -> BaseException:
         """Aborts, throws the producer away and returns what to raise."""
+        error = _cause(producer, error)
         with contextlib.suppress(KafkaException):
             producer.abort_transaction(_ABORT_S)
         self._producer = None
@@ -322,6 +323,17 @@ def _in_time(call: Callable[[], None], timeout_s: float) -> None:
         raise _Stuck(f"the client library did not come back within {timeout_s + _GRACE_S:g} s")
     if raised:
         raise raised[0]
+
+
+def _cause(producer: Producer, error: BaseException) -> BaseException:
+    """What a transaction has failed of. A call that is under way just then says only that it has; the next
+    one says why."""
+    if isinstance(error, KafkaException) and error.args[0].code() == KafkaError._STATE:
+        try:
+            producer.begin_transaction()
+        except KafkaException as cause:
+            return cause
+    return error
 
 
 def _left_s(deadline: float) -> float:

@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
 from kafka import KafkaProducer
 from kafka import TopicPartition as ClusterPartition
 from kafka.admin import ConfigResource, ConfigResourceType, MemberToRemove
 from kafka.structs import OffsetAndMetadata
 
 from deploy.kafka.broker import Broker, free_ports, start
+from service.log import confluent_writer
+from service.log.confluent_errors import log_error
 from service.log.kafka import KafkaLog
 from service.log.kafka_library import CONFLUENT_KAFKA, KAFKA_PYTHON
 from service.log.port import (
@@ -381,6 +384,24 @@ def test_what_the_broker_finds_too_large_leaves_nothing(log: KafkaLog, site: Kaf
     log.commit(step(2))
     assert log.position(ZERO) == Position(2, 2)
     assert site.outputs("matches") == [(b"k", b"v")]
+
+
+def test_a_call_that_only_says_that_its_transaction_has_failed_is_asked_why(broker: Broker) -> None:
+    site = KafkaSite(broker.address, client=CONFLUENT_KAFKA)
+    with closing(site.admin()) as admin:
+        small = {"num_partitions": 1, "replication_factor": 1, "configs": {"max.message.bytes": "2000"}}
+        admin.create_topics({site.prefix + "matches": small}, wait_for_metadata=True)
+    options = {"transactional.id": f"{site.prefix}why", "message.max.bytes": 1_000_000, "log_level": 0}
+    producer = Producer({"bootstrap.servers": broker.address, **options})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    said = KafkaException(KafkaError(KafkaError._STATE))
+    producer.produce(f"{site.prefix}matches", bytes(50_000))
+    producer.flush(20)
+    why = confluent_writer._cause(producer, said)
+    assert isinstance(log_error(why), LogUnusable), "the message is too large"
+    other = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    assert confluent_writer._cause(producer, other) is other
 
 
 def test_prefixes_keep_services_apart(broker: Broker, client: str) -> None:
