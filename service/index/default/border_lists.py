@@ -17,6 +17,8 @@ Not for: moves across half of the domain; ``search`` says which they are and lea
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -61,8 +63,12 @@ class BorderLists:
         widths = np.diff(boxes.starts)
         alike = len(boxes) > 0 and (widths == widths[0]).all()
         by_box = boxes.attributes.reshape(len(boxes), -1) if alike else boxes.attributes
-        # All of one signature: where a box begins, and what it constrains, need not be looked up.
+        # All of one signature: where a box begins, and what it constrains, are neither looked up nor kept.
         self._width = int(widths[0]) if alike and (by_box == by_box[0]).all() else 0
+        if self._width:
+            self._boxes = replace(
+                boxes, starts=np.zeros(1, np.int64), attributes=boxes.attributes[: self._width].copy()
+            )
         self._partners = _partners(self._owners, len(boxes)) if self._width == 1 else np.empty(0, np.int32)
 
     @property
@@ -149,11 +155,13 @@ class BorderLists:
     def check(self) -> None:
         """Asserts that the lists are the borders of the boxes. O(c log c)."""
         boxes = self._boxes
-        owner = np.repeat(np.arange(len(boxes)), np.diff(boxes.starts))
+        widths = self._width or np.diff(boxes.starts)
+        owner = np.repeat(np.arange(len(boxes)), widths)
+        attribute = np.tile(boxes.attributes, len(boxes)) if self._width else boxes.attributes
         expected = {
             (int(a), float(v), int(b) << 1 | side)
             for side, ends in enumerate((boxes.lo, boxes.hi))
-            for a, v, b in zip(boxes.attributes, ends, owner, strict=True)
+            for a, v, b in zip(attribute, ends, owner, strict=True)
             if np.isfinite(v)
         }
         attributes = np.repeat(np.arange(len(self._first) - 1), np.diff(self._first))

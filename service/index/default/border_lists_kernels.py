@@ -204,15 +204,18 @@ def met(  # type: ignore[no-untyped-def]
             begin = rank_of(values, first, grid, first_cell, cells, a, min(b, c))
             end = _gallop(values, begin, first[a + 1], max(b, c))
             for place in range(begin, end):
-                box = owners[place] >> 1
+                box = np.int64(owners[place] >> 1)
                 if removed_at[box] <= version:
                     continue
                 was = now = met = True
                 taken = False
                 unsure = False
                 enters, leaves = 0.0, 1.0
-                for i in range(starts[box], starts[box + 1]):
-                    j = attributes[i]
+                entry = box * width if width else starts[box]
+                count = width if width else starts[box + 1] - entry
+                for k in range(count):
+                    i = entry + k
+                    j = attributes[k] if width else attributes[i]
                     b, c = before[row, j], after[row, j]
                     above_b, above_c = lo[i] <= b, lo[i] <= c
                     below_b, below_c = b < hi[i], c < hi[i]
