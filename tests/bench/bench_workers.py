@@ -46,6 +46,11 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def owned(worker: Worker) -> int:
+    """How many partitions a worker has, as it says itself now and then."""
+    return httpx.get(f"{worker.url}/metrics", timeout=WITHIN_S).text.count("rangewatch_consumer_lag_events{")
+
+
 def confine(worker: Worker, share: float) -> Path:
     """Gives a process so much of a core. Returns its control group."""
     group = _GROUPS / f"rangewatch-{worker.pid}"
@@ -96,6 +101,9 @@ def work_off(
             return len(positions) == PARTITIONS and all(position.command > last for position in positions)
 
         eventually(shared, "all partitions have all queries", within_s=WITHIN_S)
+        for one in fleet.living():
+            of_one = PARTITIONS // workers
+            eventually(lambda one=one, n=of_one: owned(one) == n, "an equal share", within_s=WITHIN_S)
         for one in fleet.living():
             one.signal(signal.SIGSTOP)
         producer = KafkaProducer(bootstrap_servers=address, acks="all", linger_ms=20, batch_size=1 << 18)
