@@ -131,7 +131,9 @@ class Requests:
         self._waiting.append(request)
 
     def add_first(self, request: CommandRequest) -> None:
-        self._waiting.appendleft(request)
+        """Nothing where the same commands stand first already."""
+        if not self._waiting or self._waiting[0].commands != request.commands:
+            self._waiting.appendleft(request)
 
     @property
     def all(self) -> list[CommandRequest]:

@@ -12,6 +12,7 @@ _FENCED = {
     KafkaError._FENCED,
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.INVALID_PRODUCER_ID_MAPPING,  # the cluster has forgotten an id that was idle for days
     KafkaError.FENCED_INSTANCE_ID,
     KafkaError.ILLEGAL_GENERATION,
     KafkaError.UNKNOWN_MEMBER_ID,
@@ -65,12 +66,12 @@ def log_error(error: Exception, aside: str = "") -> LogError:
     if not isinstance(cause, KafkaError):
         return LogUnavailable(f"Kafka cannot do it now ({error})")
     what = f"{cause.name()}: {cause.str()}"
+    if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        return LogUnusable(f"a message is larger than the cluster or the settings allow ({what})")
+    if cause.code() in _UNUSABLE:  # first: some of these end a producer too
+        return LogUnusable(f"Kafka refuses ({what})")
     if cause.fatal() or cause.code() in _FENCED:
         return LogFenced(f"another worker has taken over ({what})")
     if cause.code() in _GONE:
         return LogFenced(f"what comes next is gone ({what})")
-    if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-        return LogUnusable(f"a message is larger than the cluster or the settings allow ({what})")
-    if cause.code() in _UNUSABLE:
-        return LogUnusable(f"Kafka refuses ({what})")
     return LogUnavailable(f"Kafka cannot do it now ({what}{aside})")

@@ -134,8 +134,6 @@ class Transactions:
             self._producer = None  # nothing more is asked of it: its successor fences it
             self._fenced = LogFenced(str(stuck))
             raise self._fenced from None
-        except SystemError as error:  # of a fatal error the library tells in the middle of a callback
-            raise self._give_up(producer, error.__cause__ or error) from error
         except Exception as error:
             raise self._give_up(producer, error) from error
         try:
@@ -146,6 +144,7 @@ class Transactions:
                 raise self._give_up(producer, error) from error
             self._producer = None
             _discard(producer)
+            _forget_frames(error)
             self._fenced = OutcomeUnknown(error, offsets or [])
             raise self._fenced from error
 
@@ -166,20 +165,22 @@ class Transactions:
             producer.init_transactions(self._cluster.timeout_s)
         except BaseException:
             _discard(producer)
+            del producer  # the error may be kept, see _forget_frames
             raise
         self._producer = producer
         return producer
 
     def _give_up(self, producer: Producer, error: BaseException) -> BaseException:
         """Aborts, throws the producer away and returns what to raise."""
-        error = _cause(producer, error)
-        with contextlib.suppress(KafkaException):
+        cause = _cause(producer, error)
+        with contextlib.suppress(KafkaException, SystemError):
             producer.abort_transaction(_ABORT_S)
         self._producer = None
         _discard(producer)
-        if not isinstance(error, KafkaException | BufferError):
-            return error
-        cause = log_error(error)
+        _forget_frames(error)
+        _forget_frames(cause)
+        if isinstance(cause, KafkaException | BufferError):
+            cause = log_error(cause)
         if isinstance(cause, LogFenced):
             self._fenced = cause
         return cause
@@ -326,14 +327,24 @@ def _in_time(call: Callable[[], None], timeout_s: float) -> None:
 
 
 def _cause(producer: Producer, error: BaseException) -> BaseException:
-    """What a transaction has failed of. A call that is under way just then says only that it has; the next
-    one says why."""
-    if isinstance(error, KafkaException) and error.args[0].code() == KafkaError._STATE:
+    """What a transaction has failed of. A call that is under way just then says only that it has, as do those
+    after a fatal error; the next transaction is refused with the reason."""
+    if isinstance(error, SystemError):  # what the library tells in the middle of a callback
+        error = error.__cause__ or error
+    if isinstance(error, KafkaException) and error.args[0].code() in (KafkaError._STATE, KafkaError._FATAL):
         try:
             producer.begin_transaction()
         except KafkaException as cause:
             return cause
     return error
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """The library never lets go of some of the errors that it has raised, and their frames hold the producer,
+    with its threads and sockets."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 def _left_s(deadline: float) -> float:
@@ -342,6 +353,6 @@ def _left_s(deadline: float) -> float:
 
 def _discard(producer: Producer) -> None:
     """Ends a producer without waiting for what it holds."""
-    with contextlib.suppress(KafkaException):
+    with contextlib.suppress(KafkaException, SystemError):
         producer.purge()
         producer.poll(0)

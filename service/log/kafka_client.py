@@ -30,6 +30,7 @@ from service.log.port import LogError, LogFenced, LogUnavailable, LogUnusable, R
 _FENCED = (
     kafka_errors.ProducerFencedError,
     kafka_errors.InvalidProducerEpochError,
+    kafka_errors.InvalidProducerIdMappingError,  # the cluster has forgotten an id that was idle for days
     kafka_errors.FencedInstanceIdError,
     kafka_errors.CommitFailedError,
     kafka_errors.IllegalGenerationError,

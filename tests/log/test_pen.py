@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 from kafka import KafkaProducer
 from kafka import errors as kafka_errors
 
-from deploy.kafka.broker import Broker
+from deploy.kafka.broker import Broker, free_ports, start
 from service.log.kafka import KafkaLog
 from service.log.kafka_library import CONFLUENT_KAFKA, KAFKA_PYTHON
-from service.log.port import Commit, LogMoved, Message, Output, TopicPartition
+from service.log.port import Commit, LogError, LogMoved, LogUnusable, Message, Output, TopicPartition
 from tests.log.sites import KafkaSite, eventually
 
 pytestmark = pytest.mark.kafka
@@ -99,6 +108,60 @@ def test_workers_hand_the_pen_over(first: KafkaLog, second: KafkaLog) -> None:
     for number in range(6):
         append((first, second)[number % 2], b"%d" % number)
     assert written(first) == written(second) == [b"%d" % number for number in range(6)]
+
+
+def test_a_pen_that_changes_hands_leaves_nothing_behind(
+    make: Callable[[str, str], KafkaLog], client: str
+) -> None:
+    """Neither the threads nor the sockets of producers that were fenced."""
+    logs = make("one", client), make("other", client)
+
+    def hand_over(times: int) -> tuple[int, int]:
+        for number in range(times):
+            append(logs[number % 2], b"%d" % number)
+        return len(list(Path("/proc/self/task").iterdir())), len(list(Path("/proc/self/fd").iterdir()))
+
+    threads, files = hand_over(6)
+    eventually(lambda: hand_over(2)[0] <= threads + 6, "producers that were fenced have ended")
+    for _ in range(8):
+        hand_over(2)
+    eventually(lambda: hand_over(0)[0] <= threads + 6, "their threads have ended")
+    assert hand_over(0)[1] <= files + 12
+
+
+def test_who_may_not_have_the_pen_is_told(tmp_path: Path, client: str) -> None:
+    """Not that somebody else is writing, for ever."""
+    rights = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+        "super.users": "User:nobody",
+        "early.start.listeners": "CONTROLLER",
+    }
+    broker = start(*free_ports(2), tmp_path / "node", rights)
+    try:
+        site = KafkaSite(broker.address, client=client, timeout_s=TIMEOUT_S)
+        deny = AclBinding(
+            ResourceType.TRANSACTIONAL_ID,
+            f"{site.prefix}queries",
+            ResourcePatternType.LITERAL,
+            *("User:ANONYMOUS", "*", AclOperation.WRITE, AclPermissionType.DENY),
+        )
+        log = site.log("first")
+        log.open()
+        admin = AdminClient({"bootstrap.servers": broker.address})
+        for done in admin.create_acls([deny]).values():
+            done.result()
+
+        def refused() -> bool:
+            with pytest.raises(LogError) as raised:
+                log.append_commands([Message(b"q", b"v")], after=log.end_of_commands())
+            return isinstance(raised.value, LogUnusable)
+
+        eventually(refused, "the right is gone")
+        assert refused(), "and it is said again"
+        log.close()
+    finally:
+        broker.stop()
 
 
 def test_a_worker_that_writes_alone_looks_once(first: KafkaLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -313,7 +313,7 @@ def test_what_is_old_and_was_processed_goes_as_new_comes(path: Path) -> None:
         matches = [Output("matches", b"k", b"%d" % event)]
         log.commit(Commit(matches, {}, {ZERO: Position(event, 0)}))
 
-    log.append_commands([Message(b"query:q", b"1")])
+    log.append_commands([Message(b"query:q", b"1")], after=0)
     log.append_events("events.a", [Message(b"k", b"v")] * 5)
     commit(3)
     log.commit(Commit([Output("borders", b"k", b"of long ago")], {}, {}))
