@@ -16,7 +16,7 @@ Pure. Not for: saying why an event is refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
@@ -57,7 +57,11 @@ class Flat(NamedTuple):
 
     def texts(self, field: int) -> list[str | None]:
         """The texts of a field in the messages that are fine."""
-        begins, ends = self.places[self.fine, field].T.tolist()
+        return self.at_places(field, self.fine)
+
+    def at_places(self, field: int, messages: NDArray[Any]) -> list[str | None]:
+        """What stands at the places of a field in these messages, given by number or as ``bool[n]``."""
+        begins, ends = self.places[messages, field].T.tolist()
         text = self.text
         return [text[begin:end] if begin else None for begin, end in zip(begins, ends, strict=True)]
 
@@ -91,9 +95,8 @@ class FlatReader:
         scan(text, starts, self._names, self._name_starts, self._kinds, self._limits, _POWERS, *found[:5])
         for field in np.flatnonzero(self._kinds == NUMBER).tolist():
             rows = np.flatnonzero(found.fine & (found.places[:, field, 0] > 0))
-            begins, ends = found.places[rows, field].T.tolist()
-            long = [found.text[begin:end] for begin, end in zip(begins, ends, strict=True)]
-            numbers = np.array(list(map(float, long)), dtype=np.float64) + 0.0
+            long = map(float, found.at_places(field, rows))  # type: ignore[arg-type]
+            numbers = np.fromiter(long, dtype=np.float64, count=len(rows)) + 0.0
             found.values[rows, field - 2] = numbers
             found.fine[rows] = np.abs(numbers) < INEXACT_FROM
         return found
