@@ -92,7 +92,7 @@ class _Judging:
     @property
     def fails(self) -> bool:
         """Whether it is refused as a whole."""
-        return self.request.atomic and any(self.refused)
+        return self.request.atomic and any(isinstance(one, Refusal) for one in self.prepared)
 
     def rest(self) -> Iterator[Message]:
         """The messages, those too that are made by judging what is left. Raises _Refused at the end."""
