@@ -8,8 +8,9 @@ What is remembered of the others is a *state* and two times:
 - WAITING: inside, and a member when ``for`` has passed since ``since`` and the cooldown has ended.
 - MEMBER: of a query that stores (``keep``, ``for``, ``cooldown``, ``once``), whose members are not told by
   where they are: it stays one while ``where`` or ``keep`` holds it.
-- ``free_at``: before that time it cannot become a member again: the end of a cooldown, which is forgotten
-  then or when the query has no cooldown any more; NEVER after its once.
+- ``free_at``: before that time it cannot become a member again: the end of a cooldown, or when the cooldown
+  was taken away. Forgotten then, but not by a wait of a silent stream, which must not end by it. NEVER after
+  its once.
 
 Every cause is one transition of the same facts. An event changes what is inside; a registration or an
 enabling turns ``watched`` on, a deletion, a disabling or the removal of the stream turns it off; an update
@@ -92,9 +93,8 @@ def settle(t: Transition) -> Settled:
     stays = member0 & t.watched1 & t.held1
     left = member0 & ~stays
     spent = rule.once & (left | (free_at == NEVER))
-    free_at = np.where(left, t.now + rule.cooldown, free_at)
-    cools = (rule.cooldown > 0) & (free_at > t.now) & (free_at != NEVER)
-    free_at = np.where(spent, NEVER, np.where(cools, free_at, 0))
+    free_at = np.where(left, t.now + rule.cooldown, np.where(free_at == NEVER, 0, free_at))
+    free_at = np.where(rule.cooldown > 0, free_at, np.minimum(free_at, t.now))
 
     candidate = t.watched1 & t.inside1 & ~stays
     ignored1 = candidate & np.where(t.begins, rule.ignores & ~member0, state == IGNORED)
@@ -102,17 +102,20 @@ def settle(t: Transition) -> Settled:
     waits_on = open_ & (state == WAITING) & ~t.restarts
     since = np.where(waits_on, since, t.now)
     waiting = Memory(np.where(open_, WAITING, NONE).astype(np.uint8), since, free_at)
-    enters = open_ & (waiting.due(rule) <= t.now) & ~(waits_on & t.silent)
+    held_up = waits_on & t.silent & ((rule.dwell > 0) | (rule.cooldown > 0))
+    enters = open_ & (waiting.due(rule) <= t.now) & ~held_up
     member1 = stays | enters
 
     waits = open_ & ~enters
     state1 = np.select([ignored1, waits, member1 & rule.stores], [IGNORED, WAITING, MEMBER], NONE)
+    # Who waits on keeps the end of a cooldown that is over: without it, its wait would have ended long ago.
+    free_at = np.where((free_at > t.now) | (waits & waits_on), free_at, 0)
     return Settled(
         member0,
         member1,
         Memory(
             np.where(t.remains, state1, NONE).astype(np.uint8),
             np.where(waits, since, 0),
-            np.where(t.remains, free_at, 0),
+            np.where(t.remains, np.where(spent, NEVER, free_at), 0),
         ),
     )

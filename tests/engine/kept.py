@@ -78,6 +78,33 @@ KEPT = (
     ),
     # A query is changed while a wait of its cannot end for silence.
     _kept(("source", {"stale_after": 2}), _put(wait=3), IN, _wait(3), _put(wait=3, cooldown=2)),
+    # The cooldown of a silent stream is over: what changes its query then does not make its wait one that has
+    # ended before, but one that has nothing to wait for ends.
+    *(
+        _kept(
+            *(("source", {"stale_after": 2}), _put(cooldown=2), IN, OUT, IN, _wait(2), change),
+            *(_wait(1), ("event", ("b", 0, {})), ("event", ("a", 0, {"x": 1})), OUT),
+        )
+        for change in (
+            *(("patch", ("p", {"tags": {"a": "b"}})), ("patch", ("p", {"on": ["enter", "leave"]}))),
+            *(
+                _put(cooldown=1),
+                _put(cooldown=5),
+                _put(wait=1, cooldown=2),
+                _put(wait=1),
+                _put(),
+                _put(once=True),
+            ),
+        )
+    ),
+    *(
+        _kept(
+            *(("source", {"stale_after": 2}), _put(cooldown=9, wait=wait), IN, _wait(wait or 1), IN, OUT, IN),
+            *(_wait(passed), _put(wait=wait), _wait(1), _wait(3), IN, _wait(3), IN),
+        )
+        for wait in (None, 1, 3)
+        for passed in (1, 2, 3)
+    ),
     # A stream ends and begins in one batch, and nothing was carried or late before.
     _kept(
         *(("source", {"missing": "carry"}), _put()),

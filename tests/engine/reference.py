@@ -262,8 +262,8 @@ class Reference:
         goes_on = pair.since is not None and not restarts
         inside = query.enabled and value in query.region
         kept = query.enabled and query.keep_region is not None and value in query.keep_region
-        if not query.cooldown or (pair.free_at is not None and pair.free_at <= now):
-            pair.free_at = None
+        if not query.cooldown and pair.free_at is not None:
+            pair.free_at = min(pair.free_at, now)
         if not query.once:
             pair.spent = False
         if pair.member:
@@ -274,6 +274,8 @@ class Reference:
                 pair.spent = True
             elif query.cooldown:
                 pair.free_at = now + query.cooldown
+        if not (inside and goes_on) and pair.free_at is not None and pair.free_at <= now:
+            pair.free_at = None
         if not inside:
             pair.ignored, pair.since = False, None
             return
@@ -285,7 +287,8 @@ class Reference:
         if pair.since is None or restarts:
             pair.since = now
         due = pair.due(query)
-        if due is not None and due <= now and not (goes_on and silent):
+        held_up = goes_on and silent and (query.dwell or query.cooldown)
+        if due is not None and due <= now and not held_up:
             pair.member, pair.since, pair.free_at = True, None, None
 
     # ---- records

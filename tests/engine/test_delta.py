@@ -47,21 +47,21 @@ def judged(f: Facts) -> tuple[bool, bool, tuple[int, int, int]]:
     free_at = 0 if f.free_at == NEVER else f.free_at
     if was and not stays:
         spent, free_at = f.once, NOW + f.cooldown
-    if f.cooldown == 0 or free_at <= NOW:
-        free_at = 0
-    if spent:
-        free_at = NEVER
-    state, since, member = NONE, 0, stays
+    if f.cooldown == 0:
+        free_at = min(free_at, NOW)  # a cooldown that is taken away is over now
+    state, since, member, waited = NONE, 0, stays, free_at
+    free_at = NEVER if spent else free_at if free_at > NOW else 0
     if f.watched1 and f.inside1 and not stays:
         if f.ignores if f.begins else f.state == IGNORED:
             state = IGNORED
         elif not spent:
             goes_on = f.state == WAITING and not f.restarts
             since = f.since if goes_on else NOW
-            if max(since + f.dwell, free_at) <= NOW and not (goes_on and f.silent):
+            held_up = goes_on and f.silent and (f.dwell > 0 or f.cooldown > 0)
+            if max(since + f.dwell, waited) <= NOW and not held_up:
                 member, since, free_at = True, 0, 0
             else:
-                state = WAITING
+                state, free_at = WAITING, waited if goes_on else free_at
     if member and f.stores1:
         state = MEMBER
     return was, member, (state, since, free_at) if f.remains else (NONE, 0, 0)
