@@ -34,7 +34,7 @@ from service.engine.effects import (
     only_aggregates,
 )
 from service.engine.events import apply_events, number_borders
-from service.engine.numbers import next_numbers
+from service.engine.numbers import next_numbers, starts_of
 from service.engine.payments import pay_streams
 from service.engine.queryset import KIND_BIT, QuerySet
 from service.engine.rules import NEVER
@@ -97,7 +97,7 @@ def fire(
     effects: list[CommandEffects | Paid] = []
     changes: _Changes = []
     if next_due(table, queries) <= up_to:
-        effects += _end_waits(task, table, queries, up_to, changes)
+        effects += _end_waits(task, table, queries, up_to, changes, max_ids)
         effects += _expire(task, table, queries, up_to, changes, max_ids)
     if table.aggregates.next_due <= up_to or changes:
         changes.sort(key=_when)
@@ -117,9 +117,10 @@ def _when(change: tuple[int, Move]) -> int:
 
 
 def _end_waits(
-    task: Task, table: StreamTable, queries: QuerySet, up_to: int, changes: _Changes
+    task: Task, table: StreamTable, queries: QuerySet, up_to: int, changes: _Changes, max_ids: int
 ) -> list[CommandEffects | Paid]:
-    """Those who have waited long enough become members; cooldowns that are over are forgotten."""
+    """Those who have waited long enough become members; cooldowns that are over are forgotten. What ends for
+    one stream, tenant and reason at one time is told together."""
     ends = list(dict.fromkeys(table.memory.ended(up_to, queries.rules)))
     if not ends:
         return []
@@ -141,25 +142,31 @@ def _end_waits(
     table.touch(rows[table.memory.put(rows, slots, memory, after, rule)])
     for i in np.flatnonzero(enters & table.aggregates.slots.among(slots)).tolist():
         changes.append((ends[i].due, Move(ends[i].row, table.point[rows[i]].tolist(), (), (ends[i].slot,))))
-    told = np.flatnonzero(enters & ((queries.kinds[slots] & _ENTER) != 0)).tolist()
-    if not told:
+    told = np.flatnonzero(enters & ((queries.kinds[slots] & _ENTER) != 0))
+    if not len(told):
         return []
-    ranks = queries.tenants.ranks_of(slots).tolist()
-    told = sorted(told, key=lambda i: (ends[i].due, ends[i].row, ranks[i], queries.names[ends[i].slot]))
-    streams, tenants = rows[told], queries.tenants.of(slots[told])
     cooled = due > memory.since + rule.dwell
+    ranks = queries.tenants.ranks_of(slots)
+    names = np.array([queries.names[slot] for slot in slots[told].tolist()])
+    told = told[np.lexsort((names, cooled[told], ranks[told], rows[told], due[told]))]
+    ends_together = np.column_stack([due, rows, ranks, cooled])[told]
+    first = np.flatnonzero(np.append(True, (ends_together[1:] != ends_together[:-1]).any(axis=1)))
+    ids = np.diff(np.append(first, len(told)))
+    records = -(-ids // max_ids)
+    of_record = told[np.repeat(first, records)]
+    streams, tenants = rows[of_record], queries.tenants.of(slots[of_record])
     paid = pay_streams(task, table, queries, streams)
     entered = CommandEffects(
         task,
         [Cause(None, "dwell"), Cause(None, "cooldown")],
         BorderRecords(
-            causes=cooled[told].astype(np.int32),
+            causes=cooled[of_record].astype(np.int32),
             streams=streams,
             seq=next_numbers(table, queries, streams, tenants),
-            ts=due[told],
-            starts=np.arange(len(streams) + 1, dtype=np.int64),
+            ts=due[of_record],
+            starts=starts_of(ids, records, np.zeros_like(ids), max_ids),
             slots=slots[told],
-            sides=np.full(len(streams), ENTER, dtype=np.uint8),
+            sides=np.full(len(told), ENTER, dtype=np.uint8),
             tenants=tenants,
         ),
         table.point[streams],

@@ -78,6 +78,16 @@ KEPT = (
     ),
     # A query is changed while a wait of its cannot end for silence.
     _kept(("source", {"stale_after": 2}), _put(wait=3), IN, _wait(3), _put(wait=3, cooldown=2)),
+    # Waits of one stream end together, more of them than a record holds.
+    *(
+        _kept(
+            *(_put("p", wait=2), _put("q", wait=2), _put("r", wait=2)),
+            *(_put(id, wait=wait, cooldown=2) for id, wait in (("p", 2), ("q", None), ("r", None))),
+            *(IN, _wait(2), IN, OUT, IN, _wait(3)),
+        )._replace(max_ids=max_ids, keys=keys)
+        for max_ids in (1, 2, 1000)
+        for keys in ({}, {"q": "acme/p", "r": "acme/q"})
+    ),
     # The cooldown of a silent stream is over: what changes its query then does not make its wait one that has
     # ended before, but one that has nothing to wait for ends.
     *(

@@ -59,6 +59,17 @@ class Stream:
         return self.pairs.setdefault(id, Pair())
 
 
+class Due(NamedTuple):
+    """What time does to a stream, in the order in which it does it."""
+
+    at: int
+    removes: bool
+    stream_id: str
+    tenant: tuple[bool, str] = (False, "")
+    cooled: bool = False
+    id: str = ""
+
+
 class Reference:
     """One partition. ``matches`` gets (label, stream, sorted ids, late), ``borders`` the records; at most
     ``max_ids`` ids each."""
@@ -109,28 +120,31 @@ class Reference:
 
     def _fire(self, up_to: int) -> None:
         while due := min(self._due(up_to), default=None):
-            at, removes, stream_id, _, id = due
-            if removes:
-                self._remove("timer", stream_id, at)
+            if due.removes:
+                self._remove("timer", due.stream_id, due.at)
                 continue
-            pair = self.streams[stream_id].pair(id)
-            assert pair.since is not None
-            reason = "dwell" if at == pair.since + self.queries[id].dwell else "cooldown"
-            pair.member, pair.since, pair.free_at = True, None, None
-            self._tell("timer", stream_id, at, reason, [], [id], [])
+            together = [other for other in self._due(up_to) if other._replace(id=due.id) == due]
+            entered = [other.id for other in together]
+            for id in entered:
+                pair = self.streams[due.stream_id].pair(id)
+                pair.member, pair.since, pair.free_at = True, None, None
+            reason = "cooldown" if due.cooled else "dwell"
+            self._tell("timer", due.stream_id, due.at, reason, [], entered, [])
 
-    def _due(self, up_to: int) -> Iterable[tuple[int, bool, str, tuple[bool, str], str]]:
+    def _due(self, up_to: int) -> Iterable[Due]:
         ttl, stale_after = self.source.stream_ttl, self.source.stale_after
         for stream_id, stream in self.streams.items():
             if ttl and stream.seen + ttl <= up_to:
-                yield stream.seen + ttl, True, stream_id, (False, ""), ""
+                yield Due(stream.seen + ttl, True, stream_id)
             for id, pair in stream.pairs.items():
                 due = pair.due(self.queries[id])
                 if due is None or due > up_to:
                     continue
                 silence = due - stream.seen
                 if not (stale_after and silence >= stale_after) and not (ttl and silence > ttl):
-                    yield due, False, stream_id, order(tenant_of(id)), id
+                    assert pair.since is not None
+                    cooled = due > pair.since + self.queries[id].dwell
+                    yield Due(due, False, stream_id, order(tenant_of(id)), cooled, id)
 
     # ---- events
 
