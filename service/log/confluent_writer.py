@@ -48,11 +48,14 @@ _UNHEARD = logging.Logger("librdkafka", logging.CRITICAL + 1)
 
 
 class Transactions:
-    """One transactional producer, and another after a failure. Used by the runtime's thread only."""
+    """One transactional producer, and another after a failure. Used by the runtime's thread only.
+    ``lasts_s``: the longest that a transaction may take, if not by how long the cluster takes to answer."""
 
-    def __init__(self, cluster: Cluster, transactional_id: str) -> None:
+    def __init__(self, cluster: Cluster, transactional_id: str, lasts_s: float | None = None) -> None:
         self._cluster = cluster
         self._id = transactional_id
+        # Longer than _run may take, short enough for others not to wait long for a dead worker's.
+        self._lasts_ms = int(1000 * (lasts_s or 1.5 * cluster.timeout_s))
         self._producer: Producer | None = None
         self._fenced: LogFenced | None = None
         self._closed = True
@@ -153,8 +156,7 @@ class Transactions:
             self._cluster,
             **{
                 "transactional.id": self._id,
-                # Longer than _run may take, short enough for others not to wait long for a dead worker's.
-                "transaction.timeout.ms": int(self._cluster.timeout_s * 1500),
+                "transaction.timeout.ms": self._lasts_ms,
                 "batch.size": _BATCH_BYTES,
                 "linger.ms": 5,
                 "retry.backoff.ms": 1,  # a commit waits for this several times

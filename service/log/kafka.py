@@ -39,7 +39,7 @@ from service.log.kafka_library import (
     Placed,
     library,
 )
-from service.log.kafka_pen import COMMANDS, Pen
+from service.log.kafka_pen import COMMANDS, LASTS_S, Pen
 from service.log.port import (
     MOST_COMMANDS,
     Commit,
@@ -105,7 +105,7 @@ class KafkaLog:
         )
         self._transactions = self._library.transactions(self._cluster, transactional_id)
         pen_id = self._cluster.name(topics.COMMANDS)
-        self._pen = Pen(self._cluster, self._library.transactions(self._cluster, pen_id))
+        self._pen = Pen(self._cluster, self._library.transactions(self._cluster, pen_id, LASTS_S))
         self._appender = self._library.appender(self._cluster)
         self._events: GroupReader | None = None
         self._command_reader: CommandReader | None = None

@@ -6,9 +6,9 @@ looked at. From there on the holder knows the end without looking, until it is f
 when it writes: a fenced transaction comes to nothing. So an append is compared with the end of the log and
 written as one act, and a worker that writes alone pays nothing for it.
 
-Manners: while another's transaction on the command log is open nobody takes the pen from it, for as long as
-the cluster may take to answer; after that the other is dead or stands still. Nobody waits here: LogMoved says
-that it is to be tried again.
+Manners: while another's transaction on the command log is open nobody takes the pen from it, until nothing
+has been added to it for as long as the cluster may take to answer: then the other is dead or stands still.
+Nobody waits here: LogMoved says that it is to be tried again.
 
 Not for: what is written by others than workers, under other ids; that is seen by whoever takes the pen.
 """
@@ -23,6 +23,9 @@ from service.log.kafka_library import Cluster, OutcomeUnknown, Placed, Transacti
 from service.log.port import LogError, LogFenced, LogMoved, TopicPartition
 
 COMMANDS = TopicPartition(topics.COMMANDS, 0)
+LASTS_S = 300.0
+"""The longest that a transaction may take: a request is judged while it is written. What a dead worker leaves
+open holds nobody back, since whoever writes takes the pen from it."""
 
 
 class Pen:
@@ -32,8 +35,8 @@ class Pen:
     def __init__(self, cluster: Cluster, transactions: Transactions) -> None:
         self._cluster = cluster
         self._transactions = transactions
-        #: the last stable offset that an open transaction of another holds back, and since when
-        self._held_back = (-1, 0.0)
+        #: where an open transaction of another begins, where it has come to, and when that was seen first
+        self._other = (-1, -1, 0.0)
         self.end = 0
 
     def close(self) -> None:
@@ -58,15 +61,15 @@ class Pen:
         return offsets
 
     def _let_finish(self) -> None:
-        """Raises LogMoved while another's transaction is open and has not been for too long."""
+        """Raises LogMoved while another's transaction is open, unless it has not grown for too long."""
         end = self._end(committed=False)
         stable = self._end(committed=True)  # looked at later: it is behind only where one is open
         if stable >= end:
             return
         now = time.monotonic()
-        if self._held_back[0] != stable:
-            self._held_back = stable, now
-        if now - self._held_back[1] < self._cluster.timeout_s:
+        if self._other[:2] != (stable, end):
+            self._other = stable, end, now
+        if now - self._other[2] < self._cluster.timeout_s:
             raise LogMoved("another worker is writing commands")
 
     def _take(self) -> None:

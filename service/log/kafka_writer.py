@@ -62,11 +62,14 @@ class Partitions:
 
 
 class Transactions:
-    """One transactional producer, and another after a failure. Used by the runtime's thread only."""
+    """One transactional producer, and another after a failure. Used by the runtime's thread only.
+    ``lasts_s``: the longest that a transaction may take, if not by how long the cluster takes to answer."""
 
-    def __init__(self, cluster: Cluster, transactional_id: str) -> None:
+    def __init__(self, cluster: Cluster, transactional_id: str, lasts_s: float | None = None) -> None:
         self._cluster = cluster
         self._id = transactional_id
+        # Longer than _run may take, short enough for others not to wait long for a dead worker's.
+        self._lasts_ms = int(1000 * (lasts_s or 1.5 * cluster.timeout_s))
         self._producer: KafkaProducer | None = None
         self._fenced: LogFenced | None = None
         self._closed = True
@@ -160,12 +163,10 @@ class Transactions:
         return futures
 
     def _start(self) -> KafkaProducer:
-        timeout_ms = int(self._cluster.timeout_s * 1000)
         producer = _producer(
             self._cluster,
             transactional_id=self._id,
-            # Longer than run() may take, short enough for others not to wait long for a dead worker's.
-            transaction_timeout_ms=timeout_ms * 3 // 2,
+            transaction_timeout_ms=self._lasts_ms,
             batch_size=_BATCH_BYTES,
             linger_ms=100,  # until a batch is full; run() flushes the rest
             retry_backoff_ms=2,  # a commit waits for this several times

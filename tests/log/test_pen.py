@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,25 @@ def test_what_another_has_begun_is_waited_for(first: KafkaLog, elsewhere: KafkaP
     elsewhere.commit_transaction()
     append(first, b"mine")
     assert written(first) == [b"elsewhere", b"mine"]
+
+
+def test_who_goes_on_writing_is_waited_for_however_long_it_takes(first: KafkaLog, second: KafkaLog) -> None:
+    """Longer than the log may take to answer, and than a transaction of events may last."""
+
+    transactions: Any = first._pen._transactions
+
+    def long() -> Iterator[Message]:
+        begun = time.monotonic()
+        while time.monotonic() - begun < 1.7 * TIMEOUT_S:
+            yield from (Message(b"q", bytes(1 << 15)) for _ in range(20))
+            transactions._producer.flush()  # as a batch that is full is
+            with pytest.raises(LogMoved):
+                second.append_commands([Message(b"q", b"short")], after=second.end_of_commands())
+            time.sleep(TIMEOUT_S / 5)
+
+    places = first.append_commands(long(), after=first.end_of_commands())
+    append(second, b"short")
+    assert [value == b"short" for value in written(second)] == [False] * len(places) + [True]
 
 
 def test_what_a_dead_worker_has_begun_is_ended(first: KafkaLog, elsewhere: KafkaProducer) -> None:
