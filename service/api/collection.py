@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from service.api.bodies import NDJSON, json_answer
 from service.api.context import LiveService, Service
@@ -36,8 +36,6 @@ _EXPORTED_AT_A_TIME = 1_000
 
 class Filter(BaseModel):
     """Which queries; every condition given must hold."""
-
-    model_config = ConfigDict(extra="forbid")
 
     source: str | None = Field(None, description="of this source")
     tag: list[str] = Field([], description="with this tag, as key:value or key alone; may be repeated")

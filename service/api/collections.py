@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from service.api.bodies import json_answer, read_bulk
 from service.api.context import LiveService, Service
@@ -99,8 +99,6 @@ _BODY = {
 
 class Options(BaseModel):
     """How the file is read, and what its queries are like unless it says otherwise."""
-
-    model_config = ConfigDict(extra="forbid")
 
     source: str = Field(description="the source of all members")
     lon: str = Field("lon", description="the attribute of the first coordinate")
@@ -294,7 +292,7 @@ def _view(key: str, engine: Engine) -> dict[str, Any] | None:
     response_model=None,
     responses={
         200: {**answer(CollectionView, "The collection.", _VIEW), "headers": ETAG_HEADER},
-        **documented(404, 503),
+        **documented(404, 422, 503),
     },
 )
 async def get_collection(name: str, service: LiveService) -> Response:
@@ -312,7 +310,7 @@ async def get_collection(name: str, service: LiveService) -> Response:
     response_model=None,
     responses={
         200: answer(CollectionList, "The collections by name.", {"collections": [_VIEW]}),
-        **documented(503),
+        **documented(422, 503),
     },
 )
 async def list_collections(service: LiveService) -> Response:

@@ -171,9 +171,7 @@ async def _schemas_unavailable(_: Request, error: Exception) -> Response:
 async def _validation(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    reason = {"missing": Reason.MISSING_FIELD, "extra_forbidden": Reason.UNKNOWN_FIELD}.get(
-        first["type"], Reason.BAD_VALUE
-    )
+    reason = Reason.MISSING_FIELD if first["type"] == "missing" else Reason.BAD_VALUE
     return problem(422, reason, str(first["loc"][-1]), first["msg"])
 
 

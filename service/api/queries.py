@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import heapq
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import BaseModel, Field
 
 from service.api.bodies import json_answer, read_message
 from service.api.context import LiveService
@@ -181,7 +185,7 @@ async def delete_query(id: str, service: LiveService, if_match: IfMatch = None) 
     response_model=None,
     responses={
         200: {**_query("The query.", VIEW_EXAMPLE), "model": QueryView | QuarantinedView},
-        **documented(404, 503),
+        **documented(404, 422, 503),
     },
 )
 async def get_query(id: str, service: LiveService) -> Response:
@@ -196,6 +200,15 @@ async def get_query(id: str, service: LiveService) -> Response:
     return json_answer(quarantined_view(id, quarantined))
 
 
+class MembersPaging(BaseModel):
+    after: str = Field("", description="ids of streams after this one")
+    limit: int | None = Field(
+        None,
+        ge=1,
+        description="at most so many; the setting max_page bounds it, and stands where it is left out",
+    )
+
+
 @router.get(
     "/{id}/streams",
     tags=["streams"],
@@ -203,23 +216,34 @@ async def get_query(id: str, service: LiveService) -> Response:
     response_model=None,
     responses={
         200: answer(
-            Members, "The members of the query.", {"query": "harbour-7-fast", "streams": ["v-17", "v-23"]}
+            Members,
+            "A page of members by id.",
+            {"query": "harbour-7-fast", "streams": ["v-17", "v-23"], "next": None},
         ),
-        **documented(404, 503),
+        **documented(404, 422, 503),
     },
 )
-async def get_members(id: str, service: LiveService) -> Response:
-    """The streams that are members: inside the region, and not merely since before the query watched."""
-
+async def get_members(id: str, paging: Annotated[MembersPaging, Query()], service: LiveService) -> Response:
+    """The streams that are members: inside the region, and not merely since before the query watched. A page
+    of them in the order of their ids; go on with `after` set to `next`. A stream that is a member all along
+    is on exactly one page, whatever else comes and goes meanwhile."""
+    limit = paging.limit or service.settings.max_page
+    service.check_limit(limit)
     key = service.key(id)
 
     def members(engine: Engine) -> list[str] | None:
         return engine.members(key) if key in engine.catalog.queries else None
 
-    streams = await service.ask(members)
-    if streams is None:
+    found = await service.ask(members)
+    if found is None:
         raise _unknown(id)
-    return json_answer({"query": id, "streams": streams})
+    return json_answer({"query": id, **await asyncio.to_thread(_members_page, found, paging.after, limit)})
+
+
+def _members_page(members: Sequence[str], after: str, limit: int) -> dict[str, Any]:
+    """O(members log limit), with no more than a page of them in order."""
+    page = heapq.nsmallest(limit + 1, (stream_id for stream_id in members if stream_id > after))
+    return {"streams": page[:limit], "next": page[limit - 1] if len(page) > limit else None}
 
 
 @router.get(
@@ -229,7 +253,7 @@ async def get_members(id: str, service: LiveService) -> Response:
     response_model=None,
     responses={
         200: answer(AggregatesView, "The members as a whole.", _AGGREGATES),
-        **documented(404, 503),
+        **documented(404, 422, 503),
     },
 )
 async def get_aggregates(id: str, service: LiveService) -> Response:

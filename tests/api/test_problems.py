@@ -15,6 +15,7 @@ import pytest
 from fastapi import FastAPI, Request, Response
 
 from service.api import problems
+from service.api.access import ROLES
 from service.engine.engine import Engine
 from service.log.port import LogUnavailable
 from service.runtime import Busy, NotRunning
@@ -67,6 +68,26 @@ def test_wrong_methods_are_problems_that_name_the_right_ones(client: httpx.Clien
     response = client.put("/v1/queries")
     assert (response.status_code, response.json()["reason"]) == (405, "method_not_allowed")
     assert set(response.headers["allow"].split(", ")) <= {"GET", "POST"}
+
+
+@pytest.mark.parametrize(("method", "path"), [one for one in ROLES if one[1].startswith("/v1/")])
+def test_a_parameter_that_is_none_is_refused_everywhere(client: httpx.Client, method: str, path: str) -> None:
+    refused = client.request(method, path.format(name="n", id="i", topic="matches"), params={"sauce": "x"})
+    problem = refused.json()
+    assert (refused.status_code, problem["field"], problem["reason"]) == (422, "sauce", "unknown_field")
+
+
+def test_the_parameters_that_there_are_are_named(client: httpx.Client) -> None:
+    def detail(path: str) -> str:
+        return client.get(path).json()["detail"]
+
+    assert detail("/v1/queries/q?limit=5") == "none is taken here"
+    assert detail("/v1/queries/q/streams?offset=5") == "is no parameter here; there are after, limit"
+
+
+def test_a_probe_may_carry_any_parameter(client: httpx.Client) -> None:
+    for path in ("/healthz", "/readyz", "/metrics"):
+        assert client.get(path, params={"sauce": "x"}).status_code == 200
 
 
 @pytest.mark.parametrize(

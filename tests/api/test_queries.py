@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.api.conftest import OwnSource
-from tests.api.harness import eventually
+from tests.api.harness import eventually, running
 
 
 def test_a_query_is_shown_whole_with_what_the_service_says_of_it(
@@ -149,6 +150,42 @@ def test_a_change_holds_when_it_is_answered(client: httpx.Client, source: OwnSou
     assert client.get(f"/v1/queries/{source.id('q')}/streams").json()["streams"] == ["in"]
     client.patch(f"/v1/queries/{source.id('q')}", json={"where": "x < 0"}).raise_for_status()
     assert client.get(f"/v1/queries/{source.id('q')}/streams").json()["streams"] == ["out"]
+
+
+def test_members_come_in_pages_that_hold_each_once(client: httpx.Client, source: OwnSource) -> None:
+    source.send(*({"stream_id": f"v{i}", "x": 1} for i in range(7)))
+    source.register("q")
+    path = f"/v1/queries/{source.id('q')}/streams"
+    assert client.get(path).json() == {
+        "query": source.id("q"),
+        "streams": [f"v{i}" for i in range(7)],
+        "next": None,
+    }
+    first = client.get(path, params={"limit": 3}).json()
+    assert (first["streams"], first["next"]) == (["v0", "v1", "v2"], "v2")
+    for gone in ("v1", "v2", "v4"):
+        client.delete(f"/v1/streams/{gone}", params={"source": source.name}).raise_for_status()
+    source.send({"stream_id": "v0a", "x": 1}, {"stream_id": "v9", "x": 1}, {"stream_id": "v8", "x": -1})
+    rest = client.get(path, params={"after": first["next"], "limit": 4}).json()
+    assert (rest["streams"], rest["next"]) == (["v3", "v5", "v6", "v9"], None)
+
+
+@pytest.mark.parametrize(("limit", "reason"), [("0", "bad_value"), ("many", "bad_value"), ("10001", "limit")])
+def test_a_page_of_members_has_a_limit(
+    client: httpx.Client, source: OwnSource, limit: str, reason: str
+) -> None:
+    source.register("q")
+    refused = client.get(f"/v1/queries/{source.id('q')}/streams", params={"limit": limit})
+    assert (refused.status_code, refused.json()["field"], refused.json()["reason"]) == (422, "limit", reason)
+
+
+def test_without_a_limit_a_page_of_members_has_max_page(tmp_path: Path) -> None:
+    with running(tmp_path, max_page=2) as service:
+        own = OwnSource(service.client)
+        own.send(*({"stream_id": f"v{i}", "x": 1} for i in range(3)))
+        own.register("q")
+        page = service.client.get(f"/v1/queries/{own.id('q')}/streams").json()
+    assert (page["streams"], page["next"]) == (["v0", "v1"], "v1")
 
 
 @pytest.mark.parametrize(
