@@ -80,6 +80,8 @@ async def get_history(asked: Annotated[Asked, Query()], service: LiveService) ->
     your last change. `by` is the name of the client's key; where there are no keys, what it said of itself in
     the header `X-Actor`."""
     service.check_limit(asked.limit)
+    if asked.source is not None:
+        await service.source(asked.source)
     wanted = list(asked.model_dump(include={"query", "source", "collection"}, exclude_none=True).items())
     following = asked.after
     before: dict[tuple[str, str], dict[str, Any]] = {}
