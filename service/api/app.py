@@ -57,7 +57,8 @@ _ROUTERS = (
 
 def create_app(runtime: Runtime, settings: Settings, metrics: Metrics) -> FastAPI:
     """The application. It neither starts nor stops the runtime. Raises KeysError."""
-    access.check_roles(route for module in _ROUTERS for route in module.router.routes)
+    routes = [route for module in _ROUTERS for route in module.router.routes]
+    access.check_roles(routes)
     app = FastAPI(
         title="Rangewatch",
         version=__version__,
@@ -68,7 +69,7 @@ def create_app(runtime: Runtime, settings: Settings, metrics: Metrics) -> FastAP
         dependencies=[Depends(access.Guard(settings, metrics))],
     )
     attach(app, Service(runtime, settings, metrics))
-    problems.install(app)
+    problems.install(app, routes)
     for module in _ROUTERS:
         # A probe may carry what it likes: it is to be answered.
         checks = [] if module is health else [Depends(parameters.check_names)]

@@ -62,12 +62,29 @@ def test_the_body_limit_is_a_setting(tmp_path: Path) -> None:
 def test_unknown_paths_are_problems(client: httpx.Client, path: str) -> None:
     response = client.get(path)
     assert (response.status_code, response.json()["reason"]) == (404, "not_found")
+    assert "/openapi.json" in response.json()["detail"]
 
 
-def test_wrong_methods_are_problems_that_name_the_right_ones(client: httpx.Client) -> None:
-    response = client.put("/v1/queries")
-    assert (response.status_code, response.json()["reason"]) == (405, "method_not_allowed")
-    assert set(response.headers["allow"].split(", ")) <= {"GET", "POST"}
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/v1/queries", "GET, POST"),
+        ("POST", "/v1/queries/q", "DELETE, GET, PATCH, PUT"),
+        ("POST", "/v1/queries/q/streams", "GET"),
+        ("PATCH", "/v1/collections/ports", "DELETE, GET, PUT"),
+        ("PUT", "/v1/streams/a/b", "DELETE, GET"),
+        ("POST", "/v1/sources/s", "GET, PUT"),
+        ("DELETE", "/readyz", "GET"),
+    ],
+)
+def test_wrong_methods_are_problems_that_name_the_right_ones(
+    client: httpx.Client, method: str, path: str, allowed: str
+) -> None:
+    response = client.request(method, path)
+    problem = response.json()
+    assert (response.status_code, problem["reason"]) == (405, "method_not_allowed")
+    assert response.headers["allow"] == allowed
+    assert problem["detail"] == f"{path} does not take {method}; it takes {allowed}"
 
 
 @pytest.mark.parametrize(("method", "path"), [one for one in ROLES if one[1].startswith("/v1/")])
@@ -125,6 +142,8 @@ def test_patching_with_junk_is_refused(client: httpx.Client, source: OwnSource) 
     for body in (b"", b"[]", b'{"nope": 1}', b'{"id": "other"}', b'{"where": null}', b'{"on": []}'):
         assert client.patch(path, content=body).status_code == 422
     assert client.get(path).json()["canonical"] == "x > 0"
+    refused = client.patch(path, content=b"[]").json()
+    assert refused["detail"] == "the body must be a JSON object of the fields to change, not a list"
 
 
 @pytest.mark.parametrize(

@@ -227,17 +227,19 @@ def test_a_bad_query_is_refused_by_field_and_reason(
 
 def test_exact_numbers_and_double_keys_are_told(client: httpx.Client, source: OwnSource) -> None:
     head = f'{{"id": "{source.id("q")}", "source": "{source.name}", "where": '
-    for where, reason in (
-        ('{"any": [{"x": {"gte": 9007199254740993}}]}}', "inexact"),
-        ('{"any": [{"x": {"gte": 1e999}}]}}', "not_finite"),
-        ('{"any": [{"x": {"gte": NaN}}]}}', "not_finite"),
-        ('"x > 0", "where": "x > 1"}', "syntax"),
-        ('{"any": [{"x": {"gte": 0, "gte": 1}}]}}', "syntax"),
-        ('"x > 0"', "syntax"),
-        ('"x > 0", "tags": {"a": "\\ud800"}}', "syntax"),
+    for where, reason, field in (
+        ('{"any": [{"x": {"gte": 9007199254740993}}]}}', "inexact", "where.any[0].x.gte"),
+        ('{"any": [{"x": {"gte": 1e999}}]}}', "not_finite", "where.any[0].x.gte"),
+        ('{"any": [{"x": {"gt": 1}}, {"x": {"in": [1, -Infinity]}}]}}', "not_finite", "where.any[1].x.in[1]"),
+        ('{"any": [{"x": {"gte": NaN}}]}}', "not_finite", "where.any[0].x.gte"),
+        ('"x > 0", "where": "x > 1"}', "syntax", "where"),
+        ('{"any": [{"x": {"gte": 0, "gte": 1}}]}}', "syntax", "gte"),
+        ('"x > 0"', "syntax", ""),
+        ('"x > 0", "tags": {"a": "\\ud800"}}', "syntax", ""),
     ):
         refused = client.post("/v1/queries", content=(head + where).encode())
         assert (refused.status_code, refused.json()["reason"]) == (422, reason)
+        assert refused.json()["field"] == field
     made = client.post(
         "/v1/queries", content=(head + '{"any": [{"x": {"gte": 9007199254740993.0}}]}}').encode()
     )
