@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import json
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -40,6 +41,13 @@ IfMatch = Annotated[
 
 IfNoneMatch = Annotated[
     str | None, Header(alias="If-None-Match", description="`*`: create it, only if it is not there")
+]
+
+IfChanged = Annotated[
+    str | None,
+    Header(
+        alias="If-None-Match", description="versions that you have (ETags, or *): they are not sent again"
+    ),
 ]
 
 VIEW_EXAMPLE: dict[str, Any] = {
@@ -78,6 +86,12 @@ ACTIVE_FROM_HEADER = {
 ETAG_HEADER = {"ETag": {"description": "the version; If-Match takes it", "schema": {"type": "string"}}}
 
 
+NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
+    304: {"description": "It is still as one of those in If-None-Match.", "headers": ETAG_HEADER}
+}
+_TAG = re.compile(r'(?:W/)?"([^"]*)"|([^\s,"]+)')
+
+
 def _query(description: str, example: dict[str, Any]) -> dict[str, Any]:
     return {**answer(QueryView, description, example), "headers": ETAG_HEADER}
 
@@ -99,6 +113,16 @@ def version_in(if_match: str | None, if_none_match: str | None = None) -> str | 
     if "," in text:
         raise Refusal(Reason.BAD_VALUE, "If-Match", "names several versions; name the one that you have read")
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
+
+
+def answer_unless_known(view: dict[str, Any], if_none_match: str | None) -> Response:
+    """The answer to a GET of what has an ``etag``: 304, without a body, where the client has that version.
+    Weak tags count, too: who compresses an answer on its way makes them."""
+    version, given = view["etag"], if_none_match or ""
+    headers = {"ETag": f'"{version}"'}
+    if given.strip() == "*" or any(version in tag for tag in _TAG.findall(given)):
+        return Response(status_code=304, headers=headers)
+    return json_answer(view, headers=headers)
 
 
 def _changed(outcome: Outcome) -> Response:
@@ -185,16 +209,17 @@ async def delete_query(id: str, service: LiveService, if_match: IfMatch = None) 
     response_model=None,
     responses={
         200: {**_query("The query.", VIEW_EXAMPLE), "model": QueryView | QuarantinedView},
+        **NOT_MODIFIED,
         **documented(404, 422, 503),
     },
 )
-async def get_query(id: str, service: LiveService) -> Response:
+async def get_query(id: str, service: LiveService, if_none_match: IfChanged = None) -> Response:
     key = service.key(id)
     registered, quarantined = await service.ask(
         lambda engine: (engine.catalog.queries.get(key), engine.catalog.quarantined.get(key))
     )
     if registered is not None:
-        return json_answer(query_view(registered), headers={"ETag": etag(registered.version)})
+        return answer_unless_known(query_view(registered), if_none_match)
     if quarantined is None:
         raise _unknown(id)
     return json_answer(quarantined_view(id, quarantined))

@@ -130,6 +130,19 @@ def test_if_none_match_star_wants_a_query_that_is_not_there(client: httpx.Client
         assert (refused.status_code, refused.json()["field"]) == (422, "If-None-Match")
 
 
+def test_a_version_that_the_client_has_is_not_sent_again(client: httpx.Client, source: OwnSource) -> None:
+    path, old = f"/v1/queries/{source.id('q')}", source.register("q")["etag"]
+    tag = client.patch(path, json={"tags": {"v": "2"}}).headers["etag"]
+    for known in (tag, f"W/{tag}", tag.strip('"'), f'"{old}", W/{tag}', "*"):
+        same = client.get(path, headers={"If-None-Match": known})
+        assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", tag)
+    for other in (f'"{old}"', f'"0", "{old}"', '"junk"', "", ",", '"*"'):
+        sent = client.get(path, headers={"If-None-Match": other})
+        assert (sent.status_code, sent.json()["tags"], sent.headers["etag"]) == (200, {"v": "2"}, tag)
+    gone = client.get(f"{path}.no", headers={"If-None-Match": "*"})
+    assert gone.status_code == 404
+
+
 def test_several_versions_in_if_match_are_refused(client: httpx.Client, source: OwnSource) -> None:
     source.register("q")
     headers = {"If-Match": '"1", "2"'}
