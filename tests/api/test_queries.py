@@ -176,7 +176,7 @@ def test_members_come_in_pages_that_hold_each_once(client: httpx.Client, source:
     }
     first = client.get(path, params={"limit": 3}).json()
     assert (first["streams"], first["next"]) == (["v0", "v1", "v2"], "v2")
-    for gone in ("v1", "v2", "v4"):
+    for gone in ("v1", "v4"):
         client.delete(f"/v1/streams/{gone}", params={"source": source.name}).raise_for_status()
     source.send({"stream_id": "v0a", "x": 1}, {"stream_id": "v9", "x": 1}, {"stream_id": "v8", "x": -1})
     rest = client.get(path, params={"after": first["next"], "limit": 4}).json()
