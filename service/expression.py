@@ -236,10 +236,10 @@ class _Walk:
                     Reason.SYNTAX, "the left side of in is an attribute; write such as x in (1, 2)"
                 )
             name, values = left.id, self._members(right)
+        elif isinstance(right, ast.Name) and (not isinstance(left, ast.Name) or _is_not_finite(left)):
+            name, values, op = right.id, (self._literal(left),), _MIRROR[op]
         elif isinstance(left, ast.Name):
             name, values = left.id, (self._literal(right),)
-        elif isinstance(right, ast.Name):
-            name, values, op = right.id, (self._literal(left),), _MIRROR[op]
         else:
             raise place.refusal(Reason.SYNTAX, "one side must be an attribute and the other a literal")
         return Comparison(name, op if holds else _OPPOSITE[op], values, place)
@@ -295,6 +295,8 @@ class _Walk:
             node = node.operand
         if not isinstance(node, ast.Constant):
             detail = "a literal must stand here: compare an attribute with a number or a text"
+            if isinstance(node, ast.Name) and _is_not_finite(node):
+                detail = f"{node.id} is no number to compare with; leave the bound out for no limit"
             raise place.refusal(Reason.SYNTAX, detail)
         value = node.value
         if signs:
@@ -355,6 +357,11 @@ def comparisons(bound: Interval | Texts) -> list[tuple[Op, int | float | str | l
 def _shortest(*forms: tuple[Op, float]) -> tuple[Op, int | float]:
     spoken: Iterable[tuple[Op, int | float]] = ((op, plain(end)) for op, end in forms if math.isfinite(end))
     return min(spoken, key=lambda form: len(repr(form[1])))
+
+
+def _is_not_finite(name: ast.Name) -> bool:
+    """Whether a name reads as a number that is none. An attribute may be called so, too."""
+    return name.id.lower() in ("nan", "inf", "infinity")
 
 
 def _cut(name: str) -> str:

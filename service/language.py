@@ -17,11 +17,11 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NoReturn, TypeVar
 
 from service.expression import MAX_BYTES, MAX_DIGITS, print_region
@@ -113,8 +113,8 @@ class Limits:
 def load_json(raw: bytes) -> Any:
     """Reads one JSON value strictly: integers stay ``int``, so that ``inexact`` can be told.
 
-    Raises Refusal: syntax (not JSON, not UTF-8, a key twice, half a surrogate pair, absurd depth), not_finite
-    (``NaN``, ``Infinity``, ``1e999``), inexact (an integer longer than any float64).
+    Raises Refusal: syntax (not JSON, not UTF-8, a key twice, half a surrogate pair, absurd depth); with
+    the path, not_finite (``NaN``, ``Infinity``, ``1e999``), inexact (an integer longer than any float64).
     """
     try:
         value = json.loads(
@@ -126,6 +126,8 @@ def load_json(raw: bytes) -> Any:
         )
         if b"\\u" in raw:
             json.dumps(value, ensure_ascii=False).encode()
+    except _BadLiteral as bad:
+        raise _placed(bad, raw) from None
     except UnicodeDecodeError as error:
         raise Refusal(Reason.SYNTAX, "", f"byte {error.start} is not UTF-8; send JSON in UTF-8") from None
     except UnicodeEncodeError:
@@ -147,21 +149,61 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
+class _BadLiteral(Refusal):
+    """Of a number that is none, of a body that is read; whoever reads it does not know where."""
+
+
 def _finite(literal: str) -> float:
     number = float(literal)
     return number if math.isfinite(number) else _not_finite(literal)
 
 
 def _not_finite(literal: str) -> NoReturn:
-    raise Refusal(
-        Reason.NOT_FINITE, "", f"{shown(literal)} is no finite number; leave the bound out for no limit"
-    )
+    detail = f"{shown(literal)} is no finite number; leave the bound out for no limit"
+    raise _BadLiteral(Reason.NOT_FINITE, "", detail)
 
 
 def _integer(literal: str) -> int:
     if len(literal) > MAX_DIGITS + 1:
-        raise Refusal(Reason.INEXACT, "", f"no float64 is such a long integer as {shown(literal)}; round it")
+        detail = f"no float64 is such a long integer as {shown(literal)}; round it"
+        raise _BadLiteral(Reason.INEXACT, "", detail)
     return int(literal)
+
+
+def _placed(bad: _BadLiteral, raw: bytes) -> Refusal:
+    """The refusal with the path of the literal: the body is read once more, with a mark in its place. Without
+    a path where the rest cannot be read, or a key that comes twice hides the place."""
+    mark = object()
+
+    def read(convert: Callable[[str], Any], literal: str) -> Any:
+        try:
+            return convert(literal)
+        except _BadLiteral:
+            return mark
+
+    try:
+        value = json.loads(
+            raw.decode(),
+            parse_float=partial(read, _finite),
+            parse_int=partial(read, _integer),
+            parse_constant=partial(read, _not_finite),
+        )
+        path = _path_to(mark, value) or ""
+    except (ValueError, RecursionError):
+        path = ""
+    return Refusal(bad.reason, path.removeprefix("."), bad.detail)
+
+
+def _path_to(mark: object, value: Any) -> str | None:
+    """Where an object first stands in a JSON value: ``.where.any[0].x.gt``."""
+    if value is mark:
+        return ""
+    parts: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, dict):
+        parts = ((f".{shown(name)}", part) for name, part in value.items())
+    elif isinstance(value, list):
+        parts = ((f"[{i}]", part) for i, part in enumerate(value))
+    return next((step + path for step, part in parts if (path := _path_to(mark, part)) is not None), None)
 
 
 def parse_query(
@@ -239,7 +281,8 @@ def patch_body(current: Mapping[str, Any], changes: Any) -> dict[str, Any]:
     ``id`` and ``source`` may be named, but stay. Raises Refusal: syntax, bad_id, bad_value.
     """
     if not isinstance(changes, dict):
-        raise Refusal(Reason.SYNTAX, "", "must be an object of the fields to change")
+        detail = f"the body must be a JSON object of the fields to change, not {shown(changes)}"
+        raise Refusal(Reason.SYNTAX, "", detail)
     for field, reason in (("id", Reason.BAD_ID), ("source", Reason.BAD_VALUE)):
         if changes.get(field, current[field]) != current[field]:
             raise Refusal(reason, field, f"stays {current[field]!r}; leave it out, or register another query")
@@ -248,7 +291,7 @@ def patch_body(current: Mapping[str, Any], changes: Any) -> dict[str, Any]:
 
 def _check_fields(body: Any, fields: Mapping[str, None], *, required: Iterable[str]) -> None:
     if not isinstance(body, dict):
-        raise Refusal(Reason.SYNTAX, "", f"must be a JSON object, not {shown(body)}")
+        raise Refusal(Reason.SYNTAX, "", f"the body must be a JSON object, not {shown(body)}")
     if not body.keys() <= fields.keys():
         field = next(field for field in body if field not in fields)
         raise Refusal(Reason.UNKNOWN_FIELD, shown(field), f"is no field here; there are {', '.join(fields)}")

@@ -2,7 +2,7 @@
 
 Handlers never block the event loop: questions and changes go to the worker's thread as futures, reading of
 the log and parsing of big bodies to threads. Bodies are read as bytes and judged by ``language``, which names
-the field and the reason; the framework validates query parameters only.
+the field and the reason; the framework validates query parameters only, of known names (``parameters``).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from service.api import (
     live,
     outputs,
     overview,
+    parameters,
     problems,
     queries,
     sources,
@@ -56,7 +57,8 @@ _ROUTERS = (
 
 def create_app(runtime: Runtime, settings: Settings, metrics: Metrics) -> FastAPI:
     """The application. It neither starts nor stops the runtime. Raises KeysError."""
-    access.check_roles(route for module in _ROUTERS for route in module.router.routes)
+    routes = [route for module in _ROUTERS for route in module.router.routes]
+    access.check_roles(routes)
     app = FastAPI(
         title="Rangewatch",
         version=__version__,
@@ -67,9 +69,11 @@ def create_app(runtime: Runtime, settings: Settings, metrics: Metrics) -> FastAP
         dependencies=[Depends(access.Guard(settings, metrics))],
     )
     attach(app, Service(runtime, settings, metrics))
-    problems.install(app)
+    problems.install(app, routes)
     for module in _ROUTERS:
-        app.include_router(module.router)
+        # A probe may carry what it likes: it is to be answered.
+        checks = [] if module is health else [Depends(parameters.check_names)]
+        app.include_router(module.router, dependencies=checks)
     _document(app)
     return app
 

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from service.api.bodies import Line, json_answer, read_lines
 from service.api.context import LiveService, Service
@@ -32,8 +32,6 @@ _APPLIED_AT_A_TIME = 5_000
 
 
 class BulkOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
     atomic: bool = Field(True, description="one refused line refuses all; false: each line for itself")
 
 

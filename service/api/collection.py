@@ -16,10 +16,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from service.api.bodies import NDJSON, json_answer
-from service.api.context import LiveService, Service
+from service.api.context import LiveService, Service, unknown_source
 from service.api.problems import documented
 from service.api.queries import VIEW_EXAMPLE
 from service.api.shapes import QueryPage, answer
@@ -37,10 +37,12 @@ _EXPORTED_AT_A_TIME = 1_000
 class Filter(BaseModel):
     """Which queries; every condition given must hold."""
 
-    model_config = ConfigDict(extra="forbid")
-
     source: str | None = Field(None, description="of this source")
-    tag: list[str] = Field([], description="with this tag, as key:value or key alone; may be repeated")
+    tag: list[str] = Field(
+        [],
+        description="with this tag, as key:value or key alone; may be repeated. Keys and values may hold"
+        " colons: a:b:c is the key a with b:c, a:b with c, and a:b:c alone",
+    )
     state: Literal["active", "disabled", "quarantined"] | None = Field(None, description="in this state")
 
 
@@ -56,17 +58,32 @@ class _Snapshot(NamedTuple):
     quarantined: Mapping[str, Quarantined]
 
 
-async def _snapshot(service: Service) -> _Snapshot:
-    queries, quarantined = await service.ask(
-        lambda engine: (dict(engine.catalog.queries), dict(engine.catalog.quarantined))
+async def _snapshot(service: Service, chosen: Filter) -> _Snapshot:
+    """Raises Refusal: unknown_source."""
+    is_known, queries, quarantined = await service.ask(
+        lambda engine: (
+            chosen.source is None or chosen.source in engine.catalog.sources,
+            dict(engine.catalog.queries),
+            dict(engine.catalog.quarantined),
+        )
     )
     tenant = service.tenant
-    return await asyncio.to_thread(lambda: _Snapshot(own(tenant, queries), own(tenant, quarantined)))
+    found = await asyncio.to_thread(lambda: _Snapshot(own(tenant, queries), own(tenant, quarantined)))
+    # A query that is quarantined since its source is not there is still found by that source.
+    if not is_known and not any(
+        _body(one).get("source") == chosen.source for one in found.quarantined.values()
+    ):
+        raise unknown_source(chosen.source or "")
+    return found
+
+
+def _body(quarantined: Quarantined) -> Mapping[str, Any]:
+    return quarantined.body if isinstance(quarantined.body, dict) else {}
 
 
 def _has_tag(tags: Mapping[str, str], wanted: str) -> bool:
-    name, colon, text = wanted.partition(":")
-    return name in tags and (not colon or tags[name] == text)
+    """What is wanted is a key, or a key and its value. It is never cut: both may hold colons."""
+    return wanted in tags or any(wanted == f"{name}:{text}" for name, text in tags.items())
 
 
 def _holds(chosen: Filter, registered: Registered) -> bool:
@@ -79,11 +96,12 @@ def _holds(chosen: Filter, registered: Registered) -> bool:
 
 
 def _holds_quarantined(chosen: Filter, quarantined: Quarantined) -> bool:
-    body = quarantined.body if isinstance(quarantined.body, dict) else {}
+    body = _body(quarantined)
+    tags = body.get("tags")
     return (
         chosen.state in (None, "quarantined")
         and (chosen.source is None or chosen.source == body.get("source"))
-        and all(_has_tag(body.get("tags") or {}, wanted) for wanted in chosen.tag)
+        and all(_has_tag(tags if isinstance(tags, dict) else {}, wanted) for wanted in chosen.tag)
     )
 
 
@@ -116,7 +134,7 @@ def _page(snapshot: _Snapshot, paging: Paging) -> dict[str, Any]:
 async def list_queries(paging: Annotated[Paging, Query()], service: LiveService) -> Response:
     """A page of queries in the order of their ids. Go on with `after` set to `next`."""
     service.check_limit(paging.limit)
-    return json_answer(await asyncio.to_thread(_page, await _snapshot(service), paging))
+    return json_answer(await asyncio.to_thread(_page, await _snapshot(service, paging), paging))
 
 
 @router.get(
@@ -139,7 +157,7 @@ async def list_queries(paging: Annotated[Paging, Query()], service: LiveService)
 async def export_queries(chosen: Annotated[Filter, Query()], service: LiveService) -> Response:
     """All queries of one moment by id, importable as they are. Quarantined ones are left out: they would be
     refused."""
-    snapshot = await _snapshot(service)
+    snapshot = await _snapshot(service, chosen)
     return StreamingResponse(_lines(snapshot.queries, chosen), media_type=NDJSON)
 
 

@@ -13,12 +13,21 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from service.api.bodies import json_answer, read_bulk
 from service.api.context import LiveService, Service
 from service.api.problems import ProblemError, Unready, documented, status_of
-from service.api.queries import ACTIVE_FROM_HEADER, ETAG_HEADER, IfMatch, IfNoneMatch, version_in
+from service.api.queries import (
+    ACTIVE_FROM_HEADER,
+    ETAG_HEADER,
+    NOT_MODIFIED,
+    IfChanged,
+    IfMatch,
+    IfNoneMatch,
+    answer_unless_known,
+    version_in,
+)
 from service.api.shapes import ChangedCollection, CollectionList, CollectionView, answer
 from service.api.views import positions_view, refusal_view
 from service.engine.collections import Failure, Plan, Snapshot, planned, removed, unknown_collection
@@ -99,8 +108,6 @@ _BODY = {
 
 class Options(BaseModel):
     """How the file is read, and what its queries are like unless it says otherwise."""
-
-    model_config = ConfigDict(extra="forbid")
 
     source: str = Field(description="the source of all members")
     lon: str = Field("lon", description="the attribute of the first coordinate")
@@ -294,16 +301,17 @@ def _view(key: str, engine: Engine) -> dict[str, Any] | None:
     response_model=None,
     responses={
         200: {**answer(CollectionView, "The collection.", _VIEW), "headers": ETAG_HEADER},
-        **documented(404, 503),
+        **NOT_MODIFIED,
+        **documented(404, 422, 503),
     },
 )
-async def get_collection(name: str, service: LiveService) -> Response:
+async def get_collection(name: str, service: LiveService, if_none_match: IfChanged = None) -> Response:
     """Its members are listed by `GET /v1/queries?tag=collection:{name}`."""
     key = service.key(name)
     view = await service.ask(lambda engine: _view(key, engine))
     if view is None:
         raise unknown_collection(key)
-    return json_answer(view, headers={"ETag": f'"{view["etag"]}"'})
+    return answer_unless_known(view, if_none_match)
 
 
 @router.get(
@@ -312,7 +320,7 @@ async def get_collection(name: str, service: LiveService) -> Response:
     response_model=None,
     responses={
         200: answer(CollectionList, "The collections by name.", {"collections": [_VIEW]}),
-        **documented(503),
+        **documented(422, 503),
     },
 )
 async def list_collections(service: LiveService) -> Response:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from service.api.bodies import NDJSON, json_answer, read_body
 from service.api.context import LiveService, Service, unknown_source
@@ -30,8 +30,6 @@ router = APIRouter(prefix="/v1", tags=["events"])
 
 
 class OfSource(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
     source: str = Field(description="the source that the events are of")
 
 

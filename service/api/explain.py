@@ -133,7 +133,8 @@ def _read(body: bytes) -> _Question:
         pairs = json.loads(body, object_pairs_hook=tuple)
         raw = _raw_fields(body)
     except (ValueError, RecursionError) as error:
-        raise Refusal(Reason.SYNTAX, "", f"must be a JSON object: {error}") from None
+        load_json(body)  # tells more exactly what is wrong, if it is wrong for JSON of any kind
+        raise Refusal(Reason.SYNTAX, "", f"the body must be a JSON object: {error}") from None
     names = [name for name, _ in pairs]
     for name in names:
         if name not in _FIELDS:

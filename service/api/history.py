@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from service.api.bodies import json_answer
 from service.api.context import LiveService
@@ -55,8 +55,6 @@ _MOST_PARTS = 100
 
 
 class Asked(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
     query: str | None = Field(None, description="only the entries of this query")
     source: str | None = Field(None, description="only the entries of this source itself")
     collection: str | None = Field(None, description="only the entries of this collection itself")
@@ -82,6 +80,8 @@ async def get_history(asked: Annotated[Asked, Query()], service: LiveService) ->
     your last change. `by` is the name of the client's key; where there are no keys, what it said of itself in
     the header `X-Actor`."""
     service.check_limit(asked.limit)
+    if asked.source is not None:
+        await service.source(asked.source)
     wanted = list(asked.model_dump(include={"query", "source", "collection"}, exclude_none=True).items())
     following = asked.after
     before: dict[tuple[str, str], dict[str, Any]] = {}

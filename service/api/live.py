@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.responses import StreamingResponse
 
 from service.api.context import LiveService
@@ -43,8 +43,6 @@ _Names = Annotated[list[str], Field(max_length=_MOST_NAMED)]
 
 
 class Listening(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
     source: str = Field(description="the source that is listened to")
     topic: list[Topic] = Field([Topic.BORDERS], description="records of these topics; may be repeated")
     query: _Names = Field([], description="only records that name one of these queries; may be repeated")

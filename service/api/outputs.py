@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from service.api.context import LiveService, Service
 from service.api.problems import ProblemError, documented
@@ -26,8 +26,6 @@ router = APIRouter(prefix="/v1", tags=["outputs"])
 
 
 class Reading(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
     after: int = Field(
         0,
         ge=-(2**53),
@@ -128,7 +126,7 @@ def _text(key: bytes | None) -> str | None:
                 "application/schema+json": {"schema": {"type": "object"}, "example": schema("matches")}
             },
         },
-        **documented(404),
+        **documented(404, 422),
     },
 )
 async def get_schema(name: str) -> Response:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -18,7 +19,9 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import BaseRoute, Match, Route
 
+from service.literals import shown
 from service.log.port import LogError, LogUnavailable
 from service.model import Reason, Refusal
 from service.registry import SchemasUnavailable
@@ -122,8 +125,9 @@ def problem(
     return Response(json.dumps(body).encode(), status, sent, MEDIA_TYPE)
 
 
-def install(app: FastAPI) -> None:
-    """Makes every error of the application, ours and the framework's, a problem."""
+def install(app: FastAPI, routes: Sequence[BaseRoute] = ()) -> None:
+    """Makes every error of the application, ours and the framework's, a problem. ``routes``: all that a path
+    may belong to; a wrong method is told which of them take another."""
     app.add_exception_handler(Refusal, _refusal)
     app.add_exception_handler(ProblemError, _problem_error)
     app.add_exception_handler(Busy, _busy)
@@ -131,7 +135,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(LogError, _log_error)
     app.add_exception_handler(SchemasUnavailable, _schemas_unavailable)
     app.add_exception_handler(RequestValidationError, _validation)
-    app.add_exception_handler(HTTPException, _framework)
+    app.add_exception_handler(HTTPException, partial(_framework, routes))
     app.add_exception_handler(ClientDisconnect, _gone)
     app.add_exception_handler(Exception, _failure)
 
@@ -171,16 +175,24 @@ async def _schemas_unavailable(_: Request, error: Exception) -> Response:
 async def _validation(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    reason = {"missing": Reason.MISSING_FIELD, "extra_forbidden": Reason.UNKNOWN_FIELD}.get(
-        first["type"], Reason.BAD_VALUE
-    )
+    reason = Reason.MISSING_FIELD if first["type"] == "missing" else Reason.BAD_VALUE
     return problem(422, reason, str(first["loc"][-1]), first["msg"])
 
 
-async def _framework(_: Request, error: Exception) -> Response:
+async def _framework(routes: Sequence[BaseRoute], request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    reason = _REASON_OF_STATUS.get(error.status_code, "bad_request")
-    return problem(error.status_code, reason, "", str(error.detail), headers=error.headers)
+    status, detail, headers = error.status_code, str(error.detail), dict(error.headers or {})
+    path = shown(request.url.path)
+    if status == 404:
+        detail = f"there is no path {path}; /openapi.json names all that there are, and /docs shows them"
+    elif status == 405:
+        # The framework names the methods of the first route of the path only.
+        fitting = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
+        allowed = {method for route in fitting if isinstance(route, Route) for method in route.methods or ()}
+        headers["Allow"] = ", ".join(sorted(allowed)) or headers.get("Allow", "")
+        detail = f"{path} does not take {request.method}; it takes {headers['Allow']}"
+    reason = _REASON_OF_STATUS.get(status, "bad_request")
+    return problem(status, reason, "", detail, headers=headers)
 
 
 async def _gone(_: Request, __: Exception) -> Response:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import heapq
 import json
+import re
+from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import BaseModel, Field
 
 from service.api.bodies import json_answer, read_message
 from service.api.context import LiveService
@@ -36,6 +41,13 @@ IfMatch = Annotated[
 
 IfNoneMatch = Annotated[
     str | None, Header(alias="If-None-Match", description="`*`: create it, only if it is not there")
+]
+
+IfChanged = Annotated[
+    str | None,
+    Header(
+        alias="If-None-Match", description="versions that you have (ETags, or *): they are not sent again"
+    ),
 ]
 
 VIEW_EXAMPLE: dict[str, Any] = {
@@ -74,6 +86,12 @@ ACTIVE_FROM_HEADER = {
 ETAG_HEADER = {"ETag": {"description": "the version; If-Match takes it", "schema": {"type": "string"}}}
 
 
+NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
+    304: {"description": "It is still as one of those in If-None-Match.", "headers": ETAG_HEADER}
+}
+_TAG = re.compile(r'(?:W/)?"([^"]*)"|([^\s,"]+)')
+
+
 def _query(description: str, example: dict[str, Any]) -> dict[str, Any]:
     return {**answer(QueryView, description, example), "headers": ETAG_HEADER}
 
@@ -95,6 +113,16 @@ def version_in(if_match: str | None, if_none_match: str | None = None) -> str | 
     if "," in text:
         raise Refusal(Reason.BAD_VALUE, "If-Match", "names several versions; name the one that you have read")
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
+
+
+def answer_unless_known(view: dict[str, Any], if_none_match: str | None) -> Response:
+    """The answer to a GET of what has an ``etag``: 304, without a body, where the client has that version.
+    Weak tags count, too: who compresses an answer on its way makes them."""
+    version, given = view["etag"], if_none_match or ""
+    headers = {"ETag": f'"{version}"'}
+    if given.strip() == "*" or any(version in tag for tag in _TAG.findall(given)):
+        return Response(status_code=304, headers=headers)
+    return json_answer(view, headers=headers)
 
 
 def _changed(outcome: Outcome) -> Response:
@@ -181,19 +209,29 @@ async def delete_query(id: str, service: LiveService, if_match: IfMatch = None) 
     response_model=None,
     responses={
         200: {**_query("The query.", VIEW_EXAMPLE), "model": QueryView | QuarantinedView},
-        **documented(404, 503),
+        **NOT_MODIFIED,
+        **documented(404, 422, 503),
     },
 )
-async def get_query(id: str, service: LiveService) -> Response:
+async def get_query(id: str, service: LiveService, if_none_match: IfChanged = None) -> Response:
     key = service.key(id)
     registered, quarantined = await service.ask(
         lambda engine: (engine.catalog.queries.get(key), engine.catalog.quarantined.get(key))
     )
     if registered is not None:
-        return json_answer(query_view(registered), headers={"ETag": etag(registered.version)})
+        return answer_unless_known(query_view(registered), if_none_match)
     if quarantined is None:
         raise _unknown(id)
     return json_answer(quarantined_view(id, quarantined))
+
+
+class MembersPaging(BaseModel):
+    after: str = Field("", description="ids of streams after this one")
+    limit: int | None = Field(
+        None,
+        ge=1,
+        description="at most so many; the setting max_page bounds it, and stands where it is left out",
+    )
 
 
 @router.get(
@@ -203,23 +241,34 @@ async def get_query(id: str, service: LiveService) -> Response:
     response_model=None,
     responses={
         200: answer(
-            Members, "The members of the query.", {"query": "harbour-7-fast", "streams": ["v-17", "v-23"]}
+            Members,
+            "A page of members by id.",
+            {"query": "harbour-7-fast", "streams": ["v-17", "v-23"], "next": None},
         ),
-        **documented(404, 503),
+        **documented(404, 422, 503),
     },
 )
-async def get_members(id: str, service: LiveService) -> Response:
-    """The streams that are members: inside the region, and not merely since before the query watched."""
-
+async def get_members(id: str, paging: Annotated[MembersPaging, Query()], service: LiveService) -> Response:
+    """The streams that are members: inside the region, and not merely since before the query watched. A page
+    of them in the order of their ids; go on with `after` set to `next`. A stream that is a member all along
+    is on exactly one page, whatever else comes and goes meanwhile."""
+    limit = paging.limit or service.settings.max_page
+    service.check_limit(limit)
     key = service.key(id)
 
     def members(engine: Engine) -> list[str] | None:
         return engine.members(key) if key in engine.catalog.queries else None
 
-    streams = await service.ask(members)
-    if streams is None:
+    found = await service.ask(members)
+    if found is None:
         raise _unknown(id)
-    return json_answer({"query": id, "streams": streams})
+    return json_answer({"query": id, **await asyncio.to_thread(_members_page, found, paging.after, limit)})
+
+
+def _members_page(members: Sequence[str], after: str, limit: int) -> dict[str, Any]:
+    """O(members log limit), with no more than a page of them in order."""
+    page = heapq.nsmallest(limit + 1, (stream_id for stream_id in members if stream_id > after))
+    return {"streams": page[:limit], "next": page[limit - 1] if len(page) > limit else None}
 
 
 @router.get(
@@ -229,7 +278,7 @@ async def get_members(id: str, service: LiveService) -> Response:
     response_model=None,
     responses={
         200: answer(AggregatesView, "The members as a whole.", _AGGREGATES),
-        **documented(404, 503),
+        **documented(404, 422, 503),
     },
 )
 async def get_aggregates(id: str, service: LiveService) -> Response:

@@ -194,6 +194,7 @@ class ChangedCollection(CollectionView):
 class Members(Shape):
     query: str
     streams: list[str] = Field(description="ids of the streams inside, sorted")
+    next: str | None = Field(description="`after` of the next page; null on the last")
 
 
 class Numbers(Shape):

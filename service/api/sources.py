@@ -113,7 +113,7 @@ async def put_source(name: str, request: Request, service: LiveService) -> Respo
     "/{name}",
     summary="One source",
     response_model=None,
-    responses={200: answer(SourceView, "The source.", _VIEW), **documented(404, 503)},
+    responses={200: answer(SourceView, "The source.", _VIEW), **documented(404, 422, 503)},
 )
 async def get_source(name: str, service: LiveService) -> Response:
     source = await service.ask(lambda engine: engine.catalog.sources.get(name))
@@ -126,7 +126,10 @@ async def get_source(name: str, service: LiveService) -> Response:
     "/{name}/index",
     summary="How the queries of a source are indexed",
     response_model=None,
-    responses={200: answer(IndexView, "The parts of its indexes.", _INDEX_VIEW), **documented(404, 503)},
+    responses={
+        200: answer(IndexView, "The parts of its indexes.", _INDEX_VIEW),
+        **documented(404, 422, 503),
+    },
 )
 async def get_index(name: str, service: LiveService) -> Response:
     """The structures that hold the queries, why each was chosen, and what an event was predicted to cost in
@@ -146,7 +149,10 @@ async def get_index(name: str, service: LiveService) -> Response:
     "",
     summary="All sources",
     response_model=None,
-    responses={200: answer(SourceList, "The sources by name.", {"sources": [_VIEW]}), **documented(503)},
+    responses={
+        200: answer(SourceList, "The sources by name.", {"sources": [_VIEW]}),
+        **documented(422, 503),
+    },
 )
 async def list_sources(service: LiveService) -> Response:
     sources = await service.ask(lambda engine: dict(engine.catalog.sources))

@@ -116,7 +116,8 @@ async def trace(id: str, tracing: Annotated[Tracing, Query()], service: LiveServ
     """The newest events of a stream, each held against a query as it is now, as by `POST /v1/explain`, and
     what became of each: an event that comes late matches without moving its stream, or is rejected, by the
     source's policy. The service remembers the newest events of each partition (the setting trace_events) in
-    memory only: what came before it last started is not there. Dead letters for any other reason are no
+    memory only: a trace begins anew when the worker starts again and when the partition moves to another
+    worker, and `remembered` says from where. Dead letters for any other reason are no
     events of a stream and not there either; nor is what came before the stream was last removed."""
     service.check_limit(tracing.limit)
 

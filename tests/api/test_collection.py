@@ -72,6 +72,33 @@ def test_filters_hold_together(client: httpx.Client, source: OwnSource) -> None:
     assert found(tag="team:") == []
 
 
+def test_keys_and_values_of_tags_may_hold_colons(client: httpx.Client, source: OwnSource) -> None:
+    source.register("value", tags={"k8s": "app:web"})
+    source.register("key", tags={"k8s:app": "web"})
+    source.register("both", tags={"k8s:app": "web:1"})
+    source.register("alone", tags={"k8s:app:web": ""})
+
+    def found(tag: str) -> list[str]:
+        queries = client.get("/v1/queries", params={"source": source.name, "tag": tag}).json()["queries"]
+        return [id.removeprefix(f"{source.name}.") for id in ids(queries)]
+
+    assert found("k8s:app:web") == ["alone", "key", "value"]
+    assert found("k8s:app:web:1") == ["both"]
+    assert found("k8s:app:web:") == ["alone"]
+    assert found("k8s:app") == ["both", "key"]
+    assert found("k8s") == ["value"]
+    assert found("app:web") == found("k8s:app:we") == found("k8s:") == []
+
+
+@pytest.mark.parametrize("path", ["/v1/queries", "/v1/queries:export", "/v1/history"])
+def test_an_unknown_source_is_told(client: httpx.Client, source: OwnSource, path: str) -> None:
+    assert client.get(path, params={"source": source.name}).status_code == 200
+    refused = client.get(path, params={"source": "nope"})
+    problem = refused.json()
+    assert (refused.status_code, problem["field"], problem["reason"]) == (422, "source", "unknown_source")
+    assert "PUT /v1/sources" in problem["detail"]
+
+
 @pytest.mark.parametrize(
     ("params", "field", "reason"),
     [

@@ -324,6 +324,15 @@ def test_if_match_holds_for_the_collection_and_its_members(own: Own) -> None:
     assert own.client.delete(own.url, headers={"If-Match": now}).status_code == 204
 
 
+def test_a_version_that_the_client_has_is_not_sent_again(own: Own) -> None:
+    old = own.put(feature("a", square(0))).headers["etag"]
+    tag = own.put(feature("a", square(1))).headers["etag"]
+    same = own.client.get(own.url, headers={"If-None-Match": tag})
+    assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", tag)
+    sent = own.client.get(own.url, headers={"If-None-Match": old})
+    assert (sent.status_code, sent.json()["etag"]) == (200, tag.strip('"'))
+
+
 def test_members_changed_alone_are_put_right(own: Own) -> None:
     features = [feature(id, square(i)) for i, id in enumerate("abc")]
     own.put(*features)

@@ -219,7 +219,7 @@ OF_Z = {"where": "z > 1", "source": "S"}
         ({"query": "Q", "event": [EVENT, EVENT]}, 422, "malformed", "event"),
         ({"query": "Q", "event": {"x": 1}}, 422, "no_stream_id", "event"),
         ({"query": "Q", "event": {"stream_id": "v", "x": None}}, 422, "not_a_number", "event"),
-        (b'{"query": "Q", "event": {"stream_id": "v", "x": NaN}}', 422, "syntax", ""),
+        (b'{"query": "Q", "event": {"stream_id": "v", "x": NaN}}', 422, "not_finite", "event.x"),
         (b'{"query": "Q", "event": {"stream_id": "v", "x": 1e999}}', 422, "not_finite", "event"),
         (b'{"query": "Q", "event": {"stream_id": "v", "x": 9007199254740993}}', 422, "inexact", "event"),
     ],

@@ -39,9 +39,9 @@ def examples(content: dict[str, Any]) -> list[Any]:
 #: (method, path) -> the answers that it may give besides 500, in the contract's words.
 ANSWERS = {
     ("PUT", "/v1/sources/{name}"): {200, 201, 400, 409, 413, 422, 503},
-    ("GET", "/v1/sources/{name}"): {200, 404, 503},
-    ("GET", "/v1/sources/{name}/index"): {200, 404, 503},
-    ("GET", "/v1/sources"): {200, 503},
+    ("GET", "/v1/sources/{name}"): {200, 404, 422, 503},
+    ("GET", "/v1/sources/{name}/index"): {200, 404, 422, 503},
+    ("GET", "/v1/sources"): {200, 422, 503},
     ("POST", "/v1/queries:bulk"): {200, 400, 409, 413, 422, 503},
     ("GET", "/v1/queries:export"): {200, 422, 503},
     ("GET", "/v1/queries"): {200, 422, 503},
@@ -49,14 +49,14 @@ ANSWERS = {
     ("PUT", "/v1/queries/{id}"): {200, 201, 400, 412, 413, 422, 503},
     ("PATCH", "/v1/queries/{id}"): {200, 400, 404, 412, 413, 422, 503},
     ("DELETE", "/v1/queries/{id}"): {204, 404, 412, 422, 503},
-    ("GET", "/v1/queries/{id}"): {200, 404, 503},
-    ("GET", "/v1/queries/{id}/streams"): {200, 404, 503},
-    ("GET", "/v1/queries/{id}/aggregates"): {200, 404, 503},
+    ("GET", "/v1/queries/{id}"): {200, 304, 404, 422, 503},
+    ("GET", "/v1/queries/{id}/streams"): {200, 404, 422, 503},
+    ("GET", "/v1/queries/{id}/aggregates"): {200, 404, 422, 503},
     ("GET", "/v1/queries:duplicates"): {200, 422, 503},
     ("GET", "/v1/queries:unmatched"): {200, 422, 503},
     ("PUT", "/v1/collections/{name}"): {200, 201, 400, 404, 409, 412, 413, 415, 422, 503},
-    ("GET", "/v1/collections/{name}"): {200, 404, 503},
-    ("GET", "/v1/collections"): {200, 503},
+    ("GET", "/v1/collections/{name}"): {200, 304, 404, 422, 503},
+    ("GET", "/v1/collections"): {200, 422, 503},
     ("DELETE", "/v1/collections/{name}"): {204, 404, 412, 422, 503},
     ("POST", "/v1/validate"): {200, 400, 413, 422, 503},
     ("POST", "/v1/explain"): {200, 400, 404, 413, 422, 503},
@@ -69,7 +69,7 @@ ANSWERS = {
     ("GET", "/v1/live"): {200, 404, 422, 503},
     ("GET", "/v1/history"): {200, 422, 503},
     ("GET", "/v1/topics/{topic}"): {200, 404, 422, 501, 503},
-    ("GET", "/v1/schemas/{name}"): {200, 404},
+    ("GET", "/v1/schemas/{name}"): {200, 404, 422},
     ("GET", "/healthz"): {200, 503},
     ("GET", "/readyz"): {200, 503},
     ("GET", "/metrics"): {200},
@@ -202,7 +202,9 @@ def test_a_service_that_is_not_ready_says_so_everywhere(tmp_path: Path) -> None:
                 response = service.client.request(
                     method,
                     path.format(name="n", id="i", topic="matches"),
-                    params={"source": "s"} if "{id}" in path or path in ("/v1/events", "/v1/match") else {},
+                    params={"source": "s"}
+                    if path.startswith("/v1/streams/") or path in ("/v1/events", "/v1/match")
+                    else {},
                 )
                 assert response.status_code == 503, (method, path, response.text)
         assert service.client.get("/healthz").status_code == 200

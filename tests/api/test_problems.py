@@ -15,6 +15,7 @@ import pytest
 from fastapi import FastAPI, Request, Response
 
 from service.api import problems
+from service.api.access import ROLES
 from service.engine.engine import Engine
 from service.log.port import LogUnavailable
 from service.runtime import Busy, NotRunning
@@ -61,12 +62,49 @@ def test_the_body_limit_is_a_setting(tmp_path: Path) -> None:
 def test_unknown_paths_are_problems(client: httpx.Client, path: str) -> None:
     response = client.get(path)
     assert (response.status_code, response.json()["reason"]) == (404, "not_found")
+    assert "/openapi.json" in response.json()["detail"]
 
 
-def test_wrong_methods_are_problems_that_name_the_right_ones(client: httpx.Client) -> None:
-    response = client.put("/v1/queries")
-    assert (response.status_code, response.json()["reason"]) == (405, "method_not_allowed")
-    assert set(response.headers["allow"].split(", ")) <= {"GET", "POST"}
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/v1/queries", "GET, POST"),
+        ("POST", "/v1/queries/q", "DELETE, GET, PATCH, PUT"),
+        ("POST", "/v1/queries/q/streams", "GET"),
+        ("PATCH", "/v1/collections/ports", "DELETE, GET, PUT"),
+        ("PUT", "/v1/streams/a/b", "DELETE, GET"),
+        ("POST", "/v1/sources/s", "GET, PUT"),
+        ("DELETE", "/readyz", "GET"),
+    ],
+)
+def test_wrong_methods_are_problems_that_name_the_right_ones(
+    client: httpx.Client, method: str, path: str, allowed: str
+) -> None:
+    response = client.request(method, path)
+    problem = response.json()
+    assert (response.status_code, problem["reason"]) == (405, "method_not_allowed")
+    assert response.headers["allow"] == allowed
+    assert problem["detail"] == f"{path} does not take {method}; it takes {allowed}"
+
+
+@pytest.mark.parametrize(("method", "path"), [one for one in ROLES if one[1].startswith("/v1/")])
+def test_a_parameter_that_is_none_is_refused_everywhere(client: httpx.Client, method: str, path: str) -> None:
+    refused = client.request(method, path.format(name="n", id="i", topic="matches"), params={"sauce": "x"})
+    problem = refused.json()
+    assert (refused.status_code, problem["field"], problem["reason"]) == (422, "sauce", "unknown_field")
+
+
+def test_the_parameters_that_there_are_are_named(client: httpx.Client) -> None:
+    def detail(path: str) -> str:
+        return client.get(path).json()["detail"]
+
+    assert detail("/v1/queries/q?limit=5") == "none is taken here"
+    assert detail("/v1/queries/q/streams?offset=5") == "is no parameter here; there are after, limit"
+
+
+def test_a_probe_may_carry_any_parameter(client: httpx.Client) -> None:
+    for path in ("/healthz", "/readyz", "/metrics"):
+        assert client.get(path, params={"sauce": "x"}).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -104,6 +142,8 @@ def test_patching_with_junk_is_refused(client: httpx.Client, source: OwnSource) 
     for body in (b"", b"[]", b'{"nope": 1}', b'{"id": "other"}', b'{"where": null}', b'{"on": []}'):
         assert client.patch(path, content=body).status_code == 422
     assert client.get(path).json()["canonical"] == "x > 0"
+    refused = client.patch(path, content=b"[]").json()
+    assert refused["detail"] == "the body must be a JSON object of the fields to change, not a list"
 
 
 @pytest.mark.parametrize(

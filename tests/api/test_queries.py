@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.api.conftest import OwnSource
-from tests.api.harness import eventually
+from tests.api.harness import eventually, running
 
 
 def test_a_query_is_shown_whole_with_what_the_service_says_of_it(
@@ -129,6 +130,19 @@ def test_if_none_match_star_wants_a_query_that_is_not_there(client: httpx.Client
         assert (refused.status_code, refused.json()["field"]) == (422, "If-None-Match")
 
 
+def test_a_version_that_the_client_has_is_not_sent_again(client: httpx.Client, source: OwnSource) -> None:
+    path, old = f"/v1/queries/{source.id('q')}", source.register("q")["etag"]
+    tag = client.patch(path, json={"tags": {"v": "2"}}).headers["etag"]
+    for known in (tag, f"W/{tag}", tag.strip('"'), f'"{old}", W/{tag}', "*"):
+        same = client.get(path, headers={"If-None-Match": known})
+        assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", tag)
+    for other in (f'"{old}"', f'"0", "{old}"', '"junk"', "", ",", '"*"'):
+        sent = client.get(path, headers={"If-None-Match": other})
+        assert (sent.status_code, sent.json()["tags"], sent.headers["etag"]) == (200, {"v": "2"}, tag)
+    gone = client.get(f"{path}.no", headers={"If-None-Match": "*"})
+    assert gone.status_code == 404
+
+
 def test_several_versions_in_if_match_are_refused(client: httpx.Client, source: OwnSource) -> None:
     source.register("q")
     headers = {"If-Match": '"1", "2"'}
@@ -149,6 +163,42 @@ def test_a_change_holds_when_it_is_answered(client: httpx.Client, source: OwnSou
     assert client.get(f"/v1/queries/{source.id('q')}/streams").json()["streams"] == ["in"]
     client.patch(f"/v1/queries/{source.id('q')}", json={"where": "x < 0"}).raise_for_status()
     assert client.get(f"/v1/queries/{source.id('q')}/streams").json()["streams"] == ["out"]
+
+
+def test_members_come_in_pages_that_hold_each_once(client: httpx.Client, source: OwnSource) -> None:
+    source.send(*({"stream_id": f"v{i}", "x": 1} for i in range(7)))
+    source.register("q")
+    path = f"/v1/queries/{source.id('q')}/streams"
+    assert client.get(path).json() == {
+        "query": source.id("q"),
+        "streams": [f"v{i}" for i in range(7)],
+        "next": None,
+    }
+    first = client.get(path, params={"limit": 3}).json()
+    assert (first["streams"], first["next"]) == (["v0", "v1", "v2"], "v2")
+    for gone in ("v1", "v4"):
+        client.delete(f"/v1/streams/{gone}", params={"source": source.name}).raise_for_status()
+    source.send({"stream_id": "v0a", "x": 1}, {"stream_id": "v9", "x": 1}, {"stream_id": "v8", "x": -1})
+    rest = client.get(path, params={"after": first["next"], "limit": 4}).json()
+    assert (rest["streams"], rest["next"]) == (["v3", "v5", "v6", "v9"], None)
+
+
+@pytest.mark.parametrize(("limit", "reason"), [("0", "bad_value"), ("many", "bad_value"), ("10001", "limit")])
+def test_a_page_of_members_has_a_limit(
+    client: httpx.Client, source: OwnSource, limit: str, reason: str
+) -> None:
+    source.register("q")
+    refused = client.get(f"/v1/queries/{source.id('q')}/streams", params={"limit": limit})
+    assert (refused.status_code, refused.json()["field"], refused.json()["reason"]) == (422, "limit", reason)
+
+
+def test_without_a_limit_a_page_of_members_has_max_page(tmp_path: Path) -> None:
+    with running(tmp_path, max_page=2) as service:
+        own = OwnSource(service.client)
+        own.send(*({"stream_id": f"v{i}", "x": 1} for i in range(3)))
+        own.register("q")
+        page = service.client.get(f"/v1/queries/{own.id('q')}/streams").json()
+    assert (page["streams"], page["next"]) == (["v0", "v1"], "v1")
 
 
 @pytest.mark.parametrize(
@@ -190,17 +240,19 @@ def test_a_bad_query_is_refused_by_field_and_reason(
 
 def test_exact_numbers_and_double_keys_are_told(client: httpx.Client, source: OwnSource) -> None:
     head = f'{{"id": "{source.id("q")}", "source": "{source.name}", "where": '
-    for where, reason in (
-        ('{"any": [{"x": {"gte": 9007199254740993}}]}}', "inexact"),
-        ('{"any": [{"x": {"gte": 1e999}}]}}', "not_finite"),
-        ('{"any": [{"x": {"gte": NaN}}]}}', "not_finite"),
-        ('"x > 0", "where": "x > 1"}', "syntax"),
-        ('{"any": [{"x": {"gte": 0, "gte": 1}}]}}', "syntax"),
-        ('"x > 0"', "syntax"),
-        ('"x > 0", "tags": {"a": "\\ud800"}}', "syntax"),
+    for where, reason, field in (
+        ('{"any": [{"x": {"gte": 9007199254740993}}]}}', "inexact", "where.any[0].x.gte"),
+        ('{"any": [{"x": {"gte": 1e999}}]}}', "not_finite", "where.any[0].x.gte"),
+        ('{"any": [{"x": {"gt": 1}}, {"x": {"in": [1, -Infinity]}}]}}', "not_finite", "where.any[1].x.in[1]"),
+        ('{"any": [{"x": {"gte": NaN}}]}}', "not_finite", "where.any[0].x.gte"),
+        ('"x > 0", "where": "x > 1"}', "syntax", "where"),
+        ('{"any": [{"x": {"gte": 0, "gte": 1}}]}}', "syntax", "gte"),
+        ('"x > 0"', "syntax", ""),
+        ('"x > 0", "tags": {"a": "\\ud800"}}', "syntax", ""),
     ):
         refused = client.post("/v1/queries", content=(head + where).encode())
         assert (refused.status_code, refused.json()["reason"]) == (422, reason)
+        assert refused.json()["field"] == field
     made = client.post(
         "/v1/queries", content=(head + '{"any": [{"x": {"gte": 9007199254740993.0}}]}}').encode()
     )

@@ -147,7 +147,9 @@ def check(steps: Steps, mode: Mode) -> EngineDriver:
         wanted = {id for stream, id in world.members if stream == stream_id}
         assert (set(view.inside) if view else set()) == wanted
     for id in world.queries:
-        assert driver.engine.members(id) == sorted(stream for stream, one in world.members if one == id)
+        assert sorted(driver.engine.members(id)) == sorted(
+            stream for stream, one in world.members if one == id
+        )
     return driver
 
 

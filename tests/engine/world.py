@@ -322,7 +322,7 @@ class World:
         self._balanced = self._ask_for_both()
         for id, query in reference.queries.items():
             inside = reference.inside(id)
-            assert engine.members(id) == inside
+            assert sorted(engine.members(id)) == inside
             if not query.stores and query.initial is Initial.EMIT and not self._ignored(id):
                 holds = [s for s, stream in reference.streams.items() if stream.last in query.region]
                 assert inside == (sorted(holds) if query.enabled else [])

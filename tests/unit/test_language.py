@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from service.expression import parse_expression
-from service.language import parse_where, print_region, region_json
+from service.language import parse_source, parse_where, print_region, region_json
 from service.model import LOWEST, AttributeType, Interval, Reason, Refusal, Region, Source, Texts
 from service.where import PAIRS_PER_DISJUNCT, Normaliser
 
@@ -208,6 +208,7 @@ REFUSED_TEXTS: list[tuple[str, Reason, int | None]] = [
     ("'a' < kind", Reason.BAD_OPERATOR, 1),
     ("x is None", Reason.BAD_OPERATOR, 1),
     ("x is not 5", Reason.BAD_OPERATOR, 1),
+    ("x > NaN", Reason.SYNTAX, 5),
     ("x > 1e999", Reason.NOT_FINITE, 5),
     ("x > -1e999", Reason.NOT_FINITE, 5),
     ("x > 9007199254740993", Reason.INEXACT, 5),
@@ -247,6 +248,28 @@ def test_a_text_is_refused_with_its_reason_and_column(text: str, reason: Reason,
     assert (found.reason, found.field) == (reason, "where")
     if column is not None:
         assert found.detail.startswith(f"column {column}: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "named"),
+    [
+        ("x > NaN", 5, "NaN"),
+        ("x == nan", 6, "nan"),
+        ("x < -inf", 5, "inf"),
+        ("NaN < x", 1, "NaN"),
+        ("-Infinity < x < 5", 1, "Infinity"),
+        ("x in (1, NaN)", 10, "NaN"),
+    ],
+)
+def test_what_is_no_finite_number_is_told_so(text: str, column: int, named: str) -> None:
+    found = refusal(text)
+    detail = f"column {column}: {named} is no number to compare with; leave the bound out for no limit"
+    assert (found.reason, found.detail) == (Reason.SYNTAX, detail)
+
+
+def test_an_attribute_may_be_called_like_what_is_no_number() -> None:
+    source = parse_source("s", {"attributes": {"inf": "number"}})
+    assert parse_where("inf > 5", source, limit=1) == parse_where("5 < inf", source, limit=1)
 
 
 REFUSED_JSON: list[tuple[Any, Reason, str]] = [
