@@ -106,7 +106,12 @@ class Settings(BaseSettings):
     max_queries_tenant: Count = Field(
         1_000_000, description="registered queries of one tenant; more are refused"
     )
-    max_disjuncts: Count = Field(1_000, description="boxes that one query may come to")
+    max_disjuncts: int = Field(
+        1_000,
+        ge=1,
+        le=1_000_000,  # that many are read of what the log has (engine.catalog)
+        description="boxes that one query may come to; what is registered stays, whatever this is later",
+    )
     max_live_clients: Count = Field(1_000, description="clients of /v1/live at once; then 503")
     max_live_records: Count = Field(
         100_000,

@@ -33,8 +33,7 @@ from service.engine.overview import enabled
 from service.engine.safe_region import safe_region
 from service.engine.trace import Verdict
 from service.language import print_region
-from service.model import Kind, Source
-from service.model import Query as RangeQuery
+from service.model import Kind, Region, Source
 
 
 class _StepRoute(APIRoute):
@@ -165,9 +164,12 @@ def _firing(registered: Registered, event: Event, holds: bool) -> dict[str, Any]
 
 
 class _Standing(NamedTuple):
+    """``queries``: how many; of them the ``regions`` whose borders change something for the stream."""
+
     source: Source
     values: dict[str, float | str]
-    queries: list[RangeQuery]
+    queries: int
+    regions: list[Region]
 
 
 @router.get(
@@ -180,8 +182,8 @@ class _Standing(NamedTuple):
     },
 )
 async def get_safe_region(id: str, of: Annotated[OfSource, Query()], service: LiveService) -> Response:
-    """A box around the last values of a stream in which no enabled query begins or ends to hold, neither in
-    its `where` nor in its `keep`. It is
+    """A box around the last values of a stream in which no enabled query begins or ends to hold: neither its
+    `where` nor, where the stream is a member, its `keep`. It is
     maximal: no side can take more without such a change. It is one of many such boxes: the attributes take
     what they can one after the other, in the order of the source, those behind standing still meanwhile. A
     number takes all values up to the next border on either side, a category all texts that change nothing.
@@ -190,14 +192,18 @@ async def get_safe_region(id: str, of: Annotated[OfSource, Query()], service: Li
     def look(engine: Engine) -> _Standing:
         place = living_stream(engine, of.source, id, field="id")
         queries = engine.sets[of.source]
-        return _Standing(queries.source, present_of(queries, place), enabled(queries, service.tenant))
+        chosen = enabled(queries, service.tenant)
+        members = {queries.names[slot] for slot in engine.slots_of_member(of.source, place)}
+        kept = [one.keep_region for one in chosen if one.keep_region is not None and one.id in members]
+        regions = [*(one.region for one in chosen), *kept]
+        return _Standing(queries.source, present_of(queries, place), len(chosen), regions)
 
     found = await service.ask(look)
     safe = await asyncio.to_thread(
         safe_region,
         found.source.attributes,
         found.values,
-        [region for query in found.queries for region in (query.region, query.keep_region) if region],
+        found.regions,
         most_cuts=service.settings.safe_region_cuts,
     )
     return json_answer(
@@ -205,7 +211,7 @@ async def get_safe_region(id: str, of: Annotated[OfSource, Query()], service: Li
             "source": of.source,
             "stream_id": id,
             "values": found.values,
-            "queries": len(found.queries),
+            "queries": found.queries,
             "maximal": safe.maximal,
             "sides": sides_view(safe),
         }

@@ -16,7 +16,8 @@ def add(commands: Any) -> None:
         help="play rule tests: queries and events, and the records that they must cause",
         description="Plays every scenario of the files on a service of its own, in this process, and shows"
         " where the records differ from those expected: - expected, + written. The exit code is 0 if all are"
-        " as expected, 1 if not, 2 if a file is not valid (the others are played all the same)."
+        " as expected, 1 if not, 2 if a file is not valid (the others are played all the same) or is not"
+        " there (none is played), or the report cannot be written."
         " docs/rule-tests.md has the format.",
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a rule test, YAML")
@@ -62,4 +63,4 @@ def _write(file: Path, report: bytes) -> None:
     try:
         file.write_bytes(report)
     except OSError as error:
-        raise CliError(f"cannot write {file}: {error.strerror}", FAILED) from None
+        raise CliError(f"cannot write {file}: {error.strerror}", USAGE) from None

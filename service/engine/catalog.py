@@ -64,6 +64,11 @@ class QueryChange(NamedTuple):
         return query.source
 
 
+_STORED = Limits(disjuncts=1_000_000)
+"""For entries of the log. What was accepted stays registered: all workers, whatever their settings, are to
+make the same of one log. The bound is for what nobody has judged."""
+
+
 class SourceChange(NamedTuple):
     """``broken``: the queries that used what is not there any more, to be moved out of the way before."""
 
@@ -227,7 +232,7 @@ class Catalog:
         tenant, public_id = split(id)
         if key_of(tenant, public_id) != id:
             raise Refusal(Reason.BAD_ID, "id", f"{id!r} is no key; the default tenant is not named")
-        return parse_query(body, self.sources, id=public_id, now_ms=None, limits=self.limits, tenant=tenant)
+        return parse_query(body, self.sources, id=public_id, now_ms=None, limits=_STORED, tenant=tenant)
 
     def _apply_delete(self, offset: int, body: dict[str, Any]) -> QueryChange | None:
         self.collections.left(offset, body["id"], body.get(TAG))

@@ -269,3 +269,11 @@ def test_a_worker_that_has_died_is_told_at_once(tmp_path: Path) -> None:
         for path in ("/healthz", "/readyz", "/v1/queries", "/v1/sources"):
             assert service.client.get(path).status_code == 503
         assert service.client.get("/metrics").status_code == 200
+
+
+def test_a_parameter_that_is_said_twice_is_refused_unless_it_is_a_list(client: httpx.Client) -> None:
+    twice = client.get("/v1/queries?state=active&state=disabled")
+    problem = twice.json()
+    assert (twice.status_code, problem["field"], problem["reason"]) == (422, "state", "bad_value")
+    assert problem["detail"] == "stands there 2 times; say it once"
+    assert client.get("/v1/queries?tag=a&tag=b").status_code == 200

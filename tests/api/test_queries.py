@@ -296,3 +296,29 @@ def test_validate_shows_what_a_condition_means(client: httpx.Client, source: Own
     again = client.post("/v1/validate", json={**body, "where": found["where"]}).json()
     assert again == found
     assert client.post("/v1/validate", json={**body, "where": found["canonical"]}).json() == found
+
+
+def test_a_stricter_limit_leaves_what_is_registered_and_what_is_remembered(tmp_path: Path) -> None:
+    queries = {
+        "two": {"where": "x < 0 or x > 200"},
+        "many": {"where": "x < 0 or x > 70"},
+        "kept": {"where": "x > 80", "keep": "x > 70"},
+        "once": {"where": "x > 80", "once": True},
+        "shy": {"where": "x > 70", "initial": "ignore"},
+    }
+    with running(tmp_path) as service:
+        client = service.client
+        client.put("/v1/sources/s", json={"attributes": {"x": "number"}}).raise_for_status()
+        for id, body in queries.items():
+            client.put(f"/v1/queries/{id}", json={"source": "s", **body}).raise_for_status()
+        for x in (81, 60, 81, 75):
+            client.post("/v1/events?source=s&wait=true", json={"stream_id": "m", "x": x}).raise_for_status()
+        before = client.get("/v1/streams/m?source=s").json()
+        assert before["inside"] == ["kept", "many", "shy"]
+    with running(tmp_path, max_disjuncts=1) as service:
+        client = service.client
+        assert client.get("/v1/streams/m?source=s").json() == before, "not a record was written"
+        states = {one["id"]: one["state"] for one in client.get("/v1/queries").json()["queries"]}
+        assert states == dict.fromkeys(queries, "active")
+        refused = client.put("/v1/queries/new", json={"source": "s", "where": "x < 0 or x > 200"})
+        assert (refused.status_code, refused.json()["reason"]) == (422, "limit")

@@ -120,6 +120,21 @@ def test_the_safe_region_of_a_stream(client: httpx.Client, source: OwnSource) ->
     }
 
 
+def test_keep_counts_for_those_whom_it_keeps(client: httpx.Client, source: OwnSource) -> None:
+    source.register("q", "5 <= x < 6", keep="4 <= x < 7")
+
+    def ends() -> tuple[Any, Any]:
+        side = safe_region(client, "v", source.name)["sides"][0]
+        return side["lower"], side["upper"]
+
+    source.send({"stream_id": "v", "x": 16})
+    assert ends() == (6.0, None)
+    source.send({"stream_id": "v", "x": 5.5})
+    assert ends() == (5.0, 6.0)
+    source.send({"stream_id": "v", "x": 6.5})
+    assert ends() == (6.0, 7.0)
+
+
 def test_within_it_nothing_is_crossed_and_beyond_it_something_is(
     client: httpx.Client, source: OwnSource
 ) -> None:
