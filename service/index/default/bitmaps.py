@@ -56,7 +56,7 @@ class Bitmaps:
         few = len(boxes.lo) <= _FEW * len(boxes)
         order, bits = built(boxes, spans_of(boxes, cuts), dims, _ROOM_OF_FEW if few else _ROOM)
         boxes = taken(boxes, order)
-        worth = few and shared_constraints(bits, len(boxes)) < len(boxes.lo)
+        worth = few
         spans = spans_of(boxes, cuts) if worth else np.empty((0, 2), np.uint8)
         return cls(exact(boxes, spans), bits, cuts)
 

@@ -37,9 +37,13 @@ HULLS = 64
 CHUNK = 256
 """Boxes that have one number to count their constraints from."""
 
-_MANY = 256
-"""Points for which it pays to read a block in order before it is read at random."""
-_ROOM = 8192
+_ROWS = 1024
+"""Points that pass together: their numbers fit in two bytes, and what they find in a cache."""
+_MANY = 8
+"""Points for which it pays to read a tile in order before it is read at random."""
+_SURE = np.uint64(1 << 31)
+_HULLS, _TILE, _CHUNK = np.uint64(HULLS), np.uint64(TILE), np.uint64(CHUNK)
+_ROOM = 2048
 """Keys after which it is time to verify."""
 
 _NONE, _ONE, _TWO, _THREE, _FOUR = (np.uint64(i) for i in range(5))
@@ -47,7 +51,7 @@ _ALL = ~_NONE
 
 # The powers 1 << i all differ modulo 67, which tells the place of the lowest bit set.
 _PRIME = np.uint64(67)
-_PLACE = np.zeros(67, np.int64)
+_PLACE = np.zeros(67, np.uint64)
 for _place in range(64):
     _PLACE[(1 << _place) % 67] = _place
 
@@ -147,109 +151,148 @@ def locate(cuts, points, windows):  # type: ignore[no-untyped-def]
             windows[row, a] = window
 
 
-@kernel(types.int64(_BITS, _WINDOWS, writes(types.int64, 1), writes(types.uint16, 1), _KEYS))
-def sweep(bits, windows, cursor, table, found):  # type: ignore[no-untyped-def]
+@kernel(
+    types.int64(
+        _BITS, _WINDOWS, writes(types.int64, 1), writes(types.uint16, 2), writes(types.int64, 1), _KEYS
+    )
+)
+def sweep(bits, windows, cursor, looks, counts, found):  # type: ignore[no-untyped-def]
     """Writes keys of points and boxes that may hold them, none missing. ``windows``: ``uint8[m, dims]``;
-    ``table``: room for the rows of a block; ``found``: room for _ROOM + BLOCK keys.
+    ``looks``: ``uint16[64, m]``, room for the points that look at each tile of a block; ``counts``:
+    ``int64[64]``, how many these are, zeros at first; ``found``: room for _ROOM + TILE * m keys.
 
-    Begins with the point ``cursor[1]`` at the block ``cursor[0]``, and moves the cursor to where there was no
-    more room, or behind the last block. Returns the number of keys. O(m blocks), and the tiles looked at."""
+    Goes on with the tiles ``cursor[1]`` of the block ``cursor[0]``, or begins with it if these are none, and
+    moves the cursor to where there was no more room, or behind the last block. Returns the number of keys.
+    O(m blocks), and the tiles looked at."""
     blocks, attribute, shift, line, hulls, lines = bits
-    used = 0
-    number, row = cursor[0], cursor[1]
+    met = np.empty(4, np.uint64)
+    used = _NONE
+    number, waiting = cursor[0], np.uint64(cursor[1])
     while number < blocks.shape[0] and used <= _ROOM:
-        first_row, stop_row = blocks[number, FIRST_ROW], blocks[number, STOP_ROW]
-        first_line, tile_lines = blocks[number, FIRST_LINE], blocks[number, TILE_LINES]
-        if row == 0 and windows.shape[0] >= _MANY:
-            read = _NONE
-            for at in range(first_line, first_line + blocks[number, TILES] * tile_lines, 2):
-                read |= lines[at, 0]
-            found[used] = np.int64(read & _ONE)  # or it would not be read at all
-        tiles = _ALL
-        for r in range(blocks[number, SHARED]):
-            hull = blocks[number, FIRST_HULL] + r * HULLS
-            tiles &= hulls[hull + (windows[row, attribute[first_row + r]] >> 2)]
-            if tiles == _NONE:
-                break
-        if tiles != _NONE:
-            for r in range(first_row, stop_row):
-                table[r - first_row] = line[r] + (windows[row, attribute[r]] >> shift[r])
-        while tiles != _NONE:
-            tile = _PLACE[(tiles & (~tiles + _ONE)) % _PRIME]
-            tiles &= tiles - _ONE
-            base = np.uint64(first_line + tile * tile_lines)
-            a = b = c = d = _ALL
-            for j in range(_NONE, np.uint64(stop_row - first_row), _FOUR):
-                k, m = base + np.uint64(table[j]), base + np.uint64(table[j + _ONE])
-                n, o = base + np.uint64(table[j + _TWO]), base + np.uint64(table[j + _THREE])
-                a &= lines[k, _NONE] & lines[m, _NONE] & lines[n, _NONE] & lines[o, _NONE]
-                b &= lines[k, _ONE] & lines[m, _ONE] & lines[n, _ONE] & lines[o, _ONE]
-                c &= lines[k, _TWO] & lines[m, _TWO] & lines[n, _TWO] & lines[o, _TWO]
-                d &= lines[k, _THREE] & lines[m, _THREE] & lines[n, _THREE] & lines[o, _THREE]
-            if a | b | c | d == _NONE:
-                continue
-            key = (row << 32) + blocks[number, FIRST_BOX] + TILE * tile
-            for word in (a, b, c, d):
-                boxes = word
-                while boxes != _NONE:
-                    found[used] = key + _PLACE[(boxes & (~boxes + _ONE)) % _PRIME]
-                    boxes &= boxes - _ONE
-                    used += 1
-                key += 64
-        row += 1
-        if row == windows.shape[0]:
-            row = 0
+        first_row, stop_row = np.uint64(blocks[number, FIRST_ROW]), np.uint64(blocks[number, STOP_ROW])
+        first_line, tile_lines = np.uint64(blocks[number, FIRST_LINE]), np.uint64(blocks[number, TILE_LINES])
+        if waiting == _NONE:
+            shared = first_row + np.uint64(blocks[number, SHARED])
+            for row in range(np.uint64(windows.shape[0])):
+                hull, tiles = np.uint64(blocks[number, FIRST_HULL]), _ALL
+                for r in range(first_row, shared):
+                    tiles &= hulls[hull + (np.uint64(windows[row, np.uint64(attribute[r])]) >> _TWO)]
+                    hull += _HULLS
+                    if tiles == _NONE:
+                        break
+                waiting |= tiles
+                while tiles != _NONE:
+                    tile = _PLACE[(tiles & (~tiles + _ONE)) % _PRIME]
+                    tiles &= tiles - _ONE
+                    looks[tile, np.uint64(counts[tile])] = row
+                    counts[tile] += 1
+        while waiting != _NONE and used <= _ROOM:
+            tile = _PLACE[(waiting & (~waiting + _ONE)) % _PRIME]
+            waiting &= waiting - _ONE
+            base = first_line + tile * tile_lines
+            first_box = np.uint64(blocks[number, FIRST_BOX]) + tile * _TILE
+            if counts[tile] >= _MANY:
+                read = _NONE
+                for at in range(base, base + tile_lines, _TWO):
+                    read |= lines[at, _NONE]
+                found[used] = np.int64(read & _ONE)  # or it would not be read at all
+            for look in range(np.uint64(counts[tile])):
+                row = np.uint64(looks[tile, look])
+                a = b = c = d = _ALL
+                met[_NONE] = met[_ONE] = met[_TWO] = met[_THREE] = _ALL
+                for j in range(first_row, stop_row, _FOUR):
+                    at = j
+                    k = base + line[at] + (np.uint64(windows[row, np.uint64(attribute[at])]) >> np.uint64(shift[at]))
+                    at += _ONE
+                    m = base + line[at] + (np.uint64(windows[row, np.uint64(attribute[at])]) >> np.uint64(shift[at]))
+                    at += _ONE
+                    n = base + line[at] + (np.uint64(windows[row, np.uint64(attribute[at])]) >> np.uint64(shift[at]))
+                    at += _ONE
+                    o = base + line[at] + (np.uint64(windows[row, np.uint64(attribute[at])]) >> np.uint64(shift[at]))
+                    a = met[_NONE] & lines[k, _NONE] & lines[m, _NONE] & lines[n, _NONE] & lines[o, _NONE]
+                    b = met[_ONE] & lines[k, _ONE] & lines[m, _ONE] & lines[n, _ONE] & lines[o, _ONE]
+                    c = met[_TWO] & lines[k, _TWO] & lines[m, _TWO] & lines[n, _TWO] & lines[o, _TWO]
+                    d = met[_THREE] & lines[k, _THREE] & lines[m, _THREE] & lines[n, _THREE] & lines[o, _THREE]
+                    met[_NONE] = a
+                    met[_ONE] = b
+                    met[_TWO] = c
+                    met[_THREE] = d
+                    if a | b | c | d == _NONE:
+                        break
+                key = (row << np.uint64(32)) + first_box
+                for word in range(_FOUR):
+                    boxes = met[word]
+                    while boxes != _NONE:
+                        found[used] = key + _PLACE[(boxes & (~boxes + _ONE)) % _PRIME]
+                        boxes &= boxes - _ONE
+                        used += _ONE
+                    key += np.uint64(64)
+            counts[tile] = 0
+        if waiting == _NONE:
             number += 1
-    cursor[0], cursor[1] = number, row
+    cursor[0], cursor[1] = number, np.int64(waiting)
     return used
 
 
 @kernel(types.int64(_EXACT, _WINDOWS, types.int64, _KEYS))
 def narrow(exact, windows, used, found):  # type: ignore[no-untyped-def]
-    """Keeps, of the first ``used`` keys, those whose windows are in the spans of the first, a middle and the
-    last constraint of the box; returns how many. A few bytes that are near tell what else takes several
-    numbers that are far."""
+    """Keeps, of the first ``used`` keys, those whose windows are in the spans of the box, and marks those
+    that are strictly inside of all of them: no value there can be outside. Returns how many."""
     chunks, offsets, attributes, spans, _, _, _ = exact
-    left = np.int64(0)
-    for f in range(used):
-        key = found[f]
-        row, box = key >> 32, key & 0xFFFFFFFF
-        e = chunks[box // CHUNK] + np.int64(offsets[box])
-        g = chunks[(box + 1) // CHUNK] + np.int64(offsets[box + 1]) - 1
-        m = (e + g) >> 1
-        x, y, z = windows[row, attributes[e]], windows[row, attributes[m]], windows[row, attributes[g]]
-        holds = (spans[e, 0] <= x) & (x <= spans[e, 1]) & (spans[m, 0] <= y) & (y <= spans[m, 1])
-        found[left] = key
-        left += np.int64(holds & (spans[g, 0] <= z) & (z <= spans[g, 1]))
+    left = _NONE
+    for f in range(np.uint64(used)):
+        key = np.uint64(found[f])
+        row, box = key >> np.uint64(32), key & np.uint64(0xFFFFFFFF)
+        behind = box + _ONE
+        e = np.uint64(chunks[box // _CHUNK]) + np.uint64(offsets[box])
+        stop = np.uint64(chunks[behind // _CHUNK]) + np.uint64(offsets[behind])
+        holds = sure = True
+        for g in range(e, stop):
+            window = windows[row, np.uint64(attributes[g])]
+            first, last = spans[g, _NONE], spans[g, _ONE]
+            holds &= (first <= window) & (window <= last)
+            sure &= (first < window) & (window < last)
+        found[left] = key | (np.uint64(sure) << np.uint64(31))
+        left += np.uint64(holds)
     return left
 
 
 @kernel(
-    types.int64(_EXACT, reads(types.int32, 1), types.int64, _POINTS, types.int64, _KEYS, types.int64, _KEYS)
+    types.int64(
+        _EXACT,
+        reads(types.int32, 1),
+        types.int64,
+        _POINTS,
+        types.int64,
+        types.int64,
+        _KEYS,
+        types.int64,
+        _KEYS,
+    )
 )
-def verify(exact, removed_at, version, points, used, found, needed, out):  # type: ignore[no-untyped-def]
-    """Tests the first ``used`` keys exactly and writes those that hold, with the slot for the box, behind the
-    ``needed`` that are in ``out``. Returns how many there are then; the keys are lost."""
+def verify(exact, removed_at, version, points, base, used, found, needed, out):  # type: ignore[no-untyped-def]
+    """Tests the first ``used`` keys, of rows from ``base`` on, exactly unless they are marked, and writes
+    those that hold, with the slot for the box, behind the ``needed`` that are in ``out``. Returns how many
+    there are then."""
     chunks, offsets, attributes, _, lo, hi, slots = exact
-    # The first and the last constraint of all, without a branch, so that their cache misses overlap.
-    left = np.int64(0)
-    for f in range(used):
-        key = found[f]
-        row, box = key >> 32, key & 0xFFFFFFFF
-        e = chunks[box // CHUNK] + np.int64(offsets[box])
-        g = chunks[(box + 1) // CHUNK] + np.int64(offsets[box + 1]) - 1
-        x, y = points[row, attributes[e]], points[row, attributes[g]]
-        found[left] = key
-        left += np.int64((lo[e] <= x) & (x < hi[e]) & (lo[g] <= y) & (y < hi[g]))
-    for f in range(left):
-        row, box = found[f] >> 32, found[f] & 0xFFFFFFFF
-        e = chunks[box // CHUNK] + np.int64(offsets[box]) + 1
-        g = chunks[(box + 1) // CHUNK] + np.int64(offsets[box + 1]) - 1
-        while e < g and lo[e] <= points[row, attributes[e]] and points[row, attributes[e]] < hi[e]:
-            e += 1
-        if e >= g and removed_at[box] > version:
+    for f in range(np.uint64(used)):
+        key = np.uint64(found[f])
+        row, box = np.uint64(base) + (key >> np.uint64(32)), key & np.uint64(0x7FFFFFFF)
+        if key & _SURE == _NONE:
+            behind = box + _ONE
+            e = np.uint64(chunks[box // _CHUNK]) + np.uint64(offsets[box])
+            stop = np.uint64(chunks[behind // _CHUNK]) + np.uint64(offsets[behind])
+            x = points[row, np.uint64(attributes[e])]
+            inside = (lo[e] <= x) & (x < hi[e])
+            while inside and e + _ONE < stop:
+                e += _ONE
+                x = points[row, np.uint64(attributes[e])]
+                inside = (lo[e] <= x) & (x < hi[e])
+            if not inside:
+                continue
+        if removed_at[box] > version:
             if needed < len(out):
-                out[needed] = (row << 32) | slots[box]
+                out[needed] = (row << np.uint64(32)) | np.uint64(slots[box])
             needed += 1
     return needed
 
@@ -281,19 +324,19 @@ def search(arena, version, points, out):  # type: ignore[no-untyped-def]
     )
     cuts = floats[header[26] >> 3 : header[27] >> 3].reshape((dims, -1))
     removed_at = numbers[header[28] >> 2 : header[29] >> 2]
-    windows = np.empty(points.shape, np.uint8)
-    locate(cuts, points, windows)
-    blocks = bits.blocks
-    most = np.int64(0)
-    for number in range(blocks.shape[0]):
-        most = max(most, blocks[number, STOP_ROW] - blocks[number, FIRST_ROW])
-    table = np.empty(most, np.uint16)
-    found = np.empty(_ROOM + BLOCK + 1, np.int64)
-    cursor = np.zeros(2, np.int64)
+    most = min(points.shape[0], _ROWS)
+    looks, counts = np.empty((64, most), np.uint16), np.zeros(64, np.int64)
+    found = np.empty(_ROOM + TILE * most, np.int64)
+    windows = np.empty((most, dims), np.uint8)
+    cursor = np.empty(2, np.int64)
     needed = 0
-    while cursor[0] < blocks.shape[0] and points.shape[0] > 0:
-        used = sweep(bits, windows, cursor, table, found)
-        if exact.spans.shape[0] > 0:
-            used = narrow(exact, windows, used, found)
-        needed = verify(exact, removed_at, version, points, used, found, needed, out)
+    for base in range(0, points.shape[0], max(most, 1)):
+        count = min(most, points.shape[0] - base)
+        locate(cuts, points[base : base + count], windows[:count])
+        cursor[:] = 0
+        while cursor[0] < bits.blocks.shape[0]:
+            used = sweep(bits, windows[:count], cursor, looks, counts, found)
+            if exact.spans.shape[0] > 0:
+                used = narrow(exact, windows, used, found)
+            needed = verify(exact, removed_at, version, points, base, used, found, needed, out)
     return needed
