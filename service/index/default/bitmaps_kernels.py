@@ -2,10 +2,14 @@
 
 Layout. A *tile* is 256 boxes of a group, so a set of its boxes is four words of 64 bits. A *block* is up to
 64 tiles, so a set of its tiles is one word; ``blocks`` has a line for each, with the columns below. Row j,
-from FIRST_ROW to below STOP_ROW, is about ``attribute[j]``, whose 256 windows are taken together ``1 <<
+from FIRST_ROW to below STOP_ROW, is about ``attribute[j]``, whose 65,536 steps are taken together ``1 <<
 shift[j]`` at a time. In a tile the *lines* of a row, one for each of these wider windows, begin at
 ``line[j]``: bit i of ``lines[at]`` says that box i of the tile may hold a value there. ``hulls`` says, for
 each shared row of a block and each of 64 windows, which tiles have such a box.
+
+All points of a batch that look at a tile do so one after another, tile by tile: its lines are read in order
+once, and after that from the nearest cache. The boxes that they leave are tested some tiles later, in the
+order of the boxes, so these too are read once.
 
 Rows come in fours; the last one is repeated where there are fewer. So four lines are met at a time: a plain
 loop over the rows is turned into gathers by the compiler, which takes three times as long. Numbers of lines
@@ -38,15 +42,20 @@ CHUNK = 256
 """Boxes that have one number to count their constraints from."""
 
 _ROWS = 1024
-"""Points that pass together: their numbers fit in two bytes, and what they find in a cache."""
+"""Points that pass together: their numbers fit in two bytes."""
 _MANY = 8
 """Points for which it pays to read a tile in order before it is read at random."""
-_SURE = np.uint64(1 << 31)
-_HULLS, _TILE, _CHUNK = np.uint64(HULLS), np.uint64(TILE), np.uint64(CHUNK)
 _ROOM = 2048
 """Keys after which it is time to verify."""
+_DENSE = 10
+"""Boxes, first to last, a key up to which it pays to read their spans in order."""
 
 _NONE, _ONE, _TWO, _THREE, _FOUR = (np.uint64(i) for i in range(5))
+_HALF, _BY_HULL = np.uint64(32), np.uint64(10)
+_HULLS, _TILE, _CHUNK = np.uint64(HULLS), np.uint64(TILE), np.uint64(CHUNK)
+_BOX = np.uint64(2**31 - 1)
+_SURE = np.uint64(1 << 31)
+"""Of a key: no comparison can change it."""
 _ALL = ~_NONE
 
 # The powers 1 << i all differ modulo 67, which tells the place of the lowest bit set.
@@ -72,12 +81,13 @@ class Exact(NamedTuple):
     """n boxes with c constraints as they are, as in ``Sparse``, but box i has its entries from
     ``chunks[i // CHUNK] + offsets[i]`` on: ``int64[n // CHUNK + 1]``, ``uint16[n + 1]``.
 
-    ``spans``: ``uint8[c, 2]``, the first and the last window of each constraint; or ``[0, 2]``, not kept."""
+    ``spans``: ``uint16[c, 2]``, the steps of the first and the last value of each constraint; or ``[0, 2]``,
+    not kept."""
 
     chunks: NDArray[np.int64]
     offsets: NDArray[np.uint16]
     attributes: NDArray[np.uint8]
-    spans: NDArray[np.uint8]
+    spans: NDArray[np.uint16]
     lo: NDArray[np.float64]
     hi: NDArray[np.float64]
     slots: NDArray[np.int32]
@@ -95,15 +105,16 @@ _EXACT_COLUMNS = (
     reads(types.int64, 1),
     reads(types.uint16, 1),
     reads(types.uint8, 1),
-    reads(types.uint8, 2),
+    reads(types.uint16, 2),
     reads(types.float64, 1),
     reads(types.float64, 1),
     reads(types.int32, 1),
 )
 _BITS: Any = types.NamedTuple(_BITS_COLUMNS, Bits)  # type: ignore[no-untyped-call]
 _EXACT: Any = types.NamedTuple(_EXACT_COLUMNS, Exact)  # type: ignore[no-untyped-call]
-_WINDOWS = reads(types.uint8, 2)
+_STEPS = reads(types.uint16, 2)
 _POINTS = reads(types.float64, 2)
+_CUTS = reads(types.float64, 2)
 _KEYS = writes(types.int64, 1)
 
 
@@ -123,7 +134,7 @@ def fill(spans, shift, shared, hulls, lines):  # type: ignore[no-untyped-def]
     line = np.int64(0)
     for tile in range((boxes + TILE - 1) // TILE):
         for j in range(rows):
-            by = np.int64(shift[j])
+            by = np.int64(shift[j]) - 8
             low, high = np.int64(255), np.int64(0)
             for box in range(TILE * tile, min(TILE * tile + TILE, boxes)):
                 first, last = np.int64(spans[box, j, 0]), np.int64(spans[box, j, 1])
@@ -137,33 +148,57 @@ def fill(spans, shift, shared, hulls, lines):  # type: ignore[no-untyped-def]
                     hulls[j * HULLS + window] |= _ONE << np.uint64(tile)
 
 
-@kernel(types.void(reads(types.float64, 2), _POINTS, writes(types.uint8, 2)))
-def locate(cuts, points, windows):  # type: ignore[no-untyped-def]
-    """Writes the windows of points: ``uint8[m, dims]``; a NaN is in window 0. O(m dims)."""
-    for a in range(points.shape[1]):
-        for row in range(points.shape[0]):
-            x = points[row, a]
-            window = 0
-            # A binary search over 255 cuts, without a branch.
-            for bit in range(7, -1, -1):
-                step = 1 << bit
-                window += step if cuts[a, window + step - 1] <= x else 0
-            windows[row, a] = window
+@kernel(types.uint16(_CUTS, _CUTS, types.uint64, types.float64))
+def step_of(cuts, scales, a, x):  # type: ignore[no-untyped-def]
+    """The step of a value of attribute a; see ``bitmaps_windows``. O(1)."""
+    window = _NONE
+    # A binary search over 255 cuts, without a branch; so is what follows.
+    for bit in range(7, -1, -1):
+        half = np.uint64(1 << bit)
+        window += half if cuts[a, window + half - _ONE] <= x else _NONE
+    place = (x * 0.5 - cuts[a, max(window, _ONE) - _ONE] * 0.5) * scales[a, window]
+    place = place if place > 0.0 else 0.0
+    return window << np.uint64(8) | np.uint64(np.int64(place if place < 255.0 else 255.0))
+
+
+@kernel(types.void(_CUTS, _CUTS, _POINTS, writes(types.uint16, 2)))
+def locate(cuts, scales, points, steps):  # type: ignore[no-untyped-def]
+    """Writes the steps of points: ``uint16[m, dims]``; a NaN has the step 0. O(m dims)."""
+    for a in range(np.uint64(points.shape[1])):
+        for row in range(np.uint64(points.shape[0])):
+            steps[row, a] = step_of(cuts, scales, a, points[row, a])
 
 
 @kernel(
-    types.int64(
-        _BITS, _WINDOWS, writes(types.int64, 1), writes(types.uint16, 2), writes(types.int64, 1), _KEYS
+    types.void(
+        reads(types.uint8, 1),
+        reads(types.float64, 1),
+        reads(types.float64, 1),
+        _CUTS,
+        _CUTS,
+        writes(types.uint16, 2),
     )
 )
-def sweep(bits, windows, cursor, looks, counts, found):  # type: ignore[no-untyped-def]
-    """Writes keys of points and boxes that may hold them, none missing. ``windows``: ``uint8[m, dims]``;
-    ``looks``: ``uint16[64, m]``, room for the points that look at each tile of a block; ``counts``:
-    ``int64[64]``, how many these are, zeros at first; ``found``: room for _ROOM + TILE * m keys.
+def write_spans(attributes, lo, hi, cuts, scales, spans):  # type: ignore[no-untyped-def]
+    """Writes the steps of the first and of the last value of each interval. O(c)."""
+    for entry in range(len(attributes)):
+        a = np.uint64(attributes[entry])
+        spans[entry, 0] = step_of(cuts, scales, a, lo[entry])
+        spans[entry, 1] = step_of(cuts, scales, a, np.nextafter(hi[entry], -np.inf))
 
-    Goes on with the tiles ``cursor[1]`` of the block ``cursor[0]``, or begins with it if these are none, and
-    moves the cursor to where there was no more room, or behind the last block. Returns the number of keys.
-    O(m blocks), and the tiles looked at."""
+
+@kernel(
+    types.int64(_BITS, _STEPS, writes(types.int64, 1), writes(types.uint16, 2), writes(types.int64, 1), _KEYS)
+)
+def sweep(bits, steps, cursor, looks, counts, found):  # type: ignore[no-untyped-def]
+    """Writes keys of points and boxes that may hold them, none missing. ``steps``: ``uint16[m, dims]``;
+    ``looks``: ``uint16[64, m]``, room for the points that look at each tile of a block; ``counts``:
+    ``int64[64]``, how many these are, zeros at first and at last; ``found``: room for _ROOM + TILE * m keys
+    and one more.
+
+    Goes on with the tiles ``cursor[1]`` (a bit each) of the block ``cursor[0]``, or begins with it if there
+    is none, and moves the cursor to where there was no more room, or behind the last block. Returns the
+    number of keys. O(m blocks), and the tiles looked at."""
     blocks, attribute, shift, line, hulls, lines = bits
     met = np.empty(4, np.uint64)
     used = _NONE
@@ -173,10 +208,10 @@ def sweep(bits, windows, cursor, looks, counts, found):  # type: ignore[no-untyp
         first_line, tile_lines = np.uint64(blocks[number, FIRST_LINE]), np.uint64(blocks[number, TILE_LINES])
         if waiting == _NONE:
             shared = first_row + np.uint64(blocks[number, SHARED])
-            for row in range(np.uint64(windows.shape[0])):
+            for point in range(np.uint64(steps.shape[0])):
                 hull, tiles = np.uint64(blocks[number, FIRST_HULL]), _ALL
                 for r in range(first_row, shared):
-                    tiles &= hulls[hull + (np.uint64(windows[row, np.uint64(attribute[r])]) >> _TWO)]
+                    tiles &= hulls[hull + (steps[point, attribute[r]] >> _BY_HULL)]
                     hull += _HULLS
                     if tiles == _NONE:
                         break
@@ -184,7 +219,7 @@ def sweep(bits, windows, cursor, looks, counts, found):  # type: ignore[no-untyp
                 while tiles != _NONE:
                     tile = _PLACE[(tiles & (~tiles + _ONE)) % _PRIME]
                     tiles &= tiles - _ONE
-                    looks[tile, np.uint64(counts[tile])] = row
+                    looks[tile, np.uint64(counts[tile])] = point
                     counts[tile] += 1
         while waiting != _NONE and used <= _ROOM:
             tile = _PLACE[(waiting & (~waiting + _ONE)) % _PRIME]
@@ -199,27 +234,20 @@ def sweep(bits, windows, cursor, looks, counts, found):  # type: ignore[no-untyp
             for look in range(np.uint64(counts[tile])):
                 row = np.uint64(looks[tile, look])
                 a = b = c = d = _ALL
-                met[_NONE] = met[_ONE] = met[_TWO] = met[_THREE] = _ALL
                 for j in range(first_row, stop_row, _FOUR):
-                    at = j
-                    k = base + line[at] + (np.uint64(windows[row, np.uint64(attribute[at])]) >> np.uint64(shift[at]))
-                    at += _ONE
-                    m = base + line[at] + (np.uint64(windows[row, np.uint64(attribute[at])]) >> np.uint64(shift[at]))
-                    at += _ONE
-                    n = base + line[at] + (np.uint64(windows[row, np.uint64(attribute[at])]) >> np.uint64(shift[at]))
-                    at += _ONE
-                    o = base + line[at] + (np.uint64(windows[row, np.uint64(attribute[at])]) >> np.uint64(shift[at]))
-                    a = met[_NONE] & lines[k, _NONE] & lines[m, _NONE] & lines[n, _NONE] & lines[o, _NONE]
-                    b = met[_ONE] & lines[k, _ONE] & lines[m, _ONE] & lines[n, _ONE] & lines[o, _ONE]
-                    c = met[_TWO] & lines[k, _TWO] & lines[m, _TWO] & lines[n, _TWO] & lines[o, _TWO]
-                    d = met[_THREE] & lines[k, _THREE] & lines[m, _THREE] & lines[n, _THREE] & lines[o, _THREE]
-                    met[_NONE] = a
-                    met[_ONE] = b
-                    met[_TWO] = c
-                    met[_THREE] = d
-                    if a | b | c | d == _NONE:
-                        break
-                key = (row << np.uint64(32)) + first_box
+                    k = base + line[j] + (steps[row, attribute[j]] >> shift[j])
+                    i = j + _ONE
+                    m = base + line[i] + (steps[row, attribute[i]] >> shift[i])
+                    i = j + _TWO
+                    n = base + line[i] + (steps[row, attribute[i]] >> shift[i])
+                    i = j + _THREE
+                    o = base + line[i] + (steps[row, attribute[i]] >> shift[i])
+                    a &= lines[k, _NONE] & lines[m, _NONE] & lines[n, _NONE] & lines[o, _NONE]
+                    b &= lines[k, _ONE] & lines[m, _ONE] & lines[n, _ONE] & lines[o, _ONE]
+                    c &= lines[k, _TWO] & lines[m, _TWO] & lines[n, _TWO] & lines[o, _TWO]
+                    d &= lines[k, _THREE] & lines[m, _THREE] & lines[n, _THREE] & lines[o, _THREE]
+                met[_NONE], met[_ONE], met[_TWO], met[_THREE] = a, b, c, d
+                key = (row << _HALF) + first_box
                 for word in range(_FOUR):
                     boxes = met[word]
                     while boxes != _NONE:
@@ -234,26 +262,54 @@ def sweep(bits, windows, cursor, looks, counts, found):  # type: ignore[no-untyp
     return used
 
 
-@kernel(types.int64(_EXACT, _WINDOWS, types.int64, _KEYS))
-def narrow(exact, windows, used, found):  # type: ignore[no-untyped-def]
-    """Keeps, of the first ``used`` keys, those whose windows are in the spans of the box, and marks those
-    that are strictly inside of all of them: no value there can be outside. Returns how many."""
+@kernel(types.int64(_EXACT, _STEPS, types.int64, _KEYS))
+def narrow(exact, steps, used, found):  # type: ignore[no-untyped-def]
+    """Keeps, of the first ``used`` keys, those whose steps are in the spans of the box, and marks as sure
+    those that are strictly inside of all of them: no value there is outside. Returns how many it keeps.
+    There is room for one key more than ``used``."""
     chunks, offsets, attributes, spans, _, _, _ = exact
+    first, last = found[0] & 0xFFFFFFFF, found[max(used, 1) - 1] & 0xFFFFFFFF
+    if used > 0 and last - first < _DENSE * used:
+        # Boxes that lie close: read in order, they are there before they are looked at.
+        read = np.int64(0)
+        first = chunks[first // CHUNK] + np.int64(offsets[first])
+        last = chunks[last // CHUNK] + np.int64(offsets[last])
+        for at in range(np.uint64(first), np.uint64(last), np.uint64(16)):
+            read ^= np.int64(spans[at, _NONE])
+        for at in range(np.uint64(first), np.uint64(last), np.uint64(64)):
+            read ^= np.int64(attributes[at])
+        found[used] = read  # or they would not be read at all
     left = _NONE
     for f in range(np.uint64(used)):
         key = np.uint64(found[f])
-        row, box = key >> np.uint64(32), key & np.uint64(0xFFFFFFFF)
+        row, box = key >> _HALF, key & _BOX
         behind = box + _ONE
         e = np.uint64(chunks[box // _CHUNK]) + np.uint64(offsets[box])
         stop = np.uint64(chunks[behind // _CHUNK]) + np.uint64(offsets[behind])
-        holds = sure = True
+        depth = np.int64(1)
         for g in range(e, stop):
-            window = windows[row, np.uint64(attributes[g])]
-            first, last = spans[g, _NONE], spans[g, _ONE]
-            holds &= (first <= window) & (window <= last)
-            sure &= (first < window) & (window < last)
-        found[left] = key | (np.uint64(sure) << np.uint64(31))
-        left += np.uint64(holds)
+            step = np.int64(steps[row, attributes[g]])
+            depth = min(depth, step - np.int64(spans[g, _NONE]), np.int64(spans[g, _ONE]) - step)
+        found[left] = key | (np.uint64(depth > 0) * _SURE)
+        left += np.uint64(depth >= 0)
+    return left
+
+
+@kernel(types.int64(_EXACT, _POINTS, types.int64, types.int64, _KEYS))
+def screen(exact, points, base, used, found):  # type: ignore[no-untyped-def]
+    """Keeps, of the first ``used`` keys, those whose points, from ``base`` on, are between the first and the
+    last ends of the box; returns how many. Without a branch, so that cache misses overlap."""
+    chunks, offsets, attributes, _, lo, hi, _ = exact
+    left = _NONE
+    for f in range(np.uint64(used)):
+        key = np.uint64(found[f])
+        row, box = np.uint64(base) + (key >> _HALF), key & _BOX
+        behind = box + _ONE
+        e = np.uint64(chunks[box // _CHUNK]) + np.uint64(offsets[box])
+        g = np.uint64(chunks[behind // _CHUNK]) + np.uint64(offsets[behind]) - _ONE
+        x, y = points[row, attributes[e]], points[row, attributes[g]]
+        found[left] = key
+        left += np.uint64((lo[e] <= x) & (x < hi[e]) & (lo[g] <= y) & (y < hi[g]))
     return left
 
 
@@ -271,28 +327,28 @@ def narrow(exact, windows, used, found):  # type: ignore[no-untyped-def]
     )
 )
 def verify(exact, removed_at, version, points, base, used, found, needed, out):  # type: ignore[no-untyped-def]
-    """Tests the first ``used`` keys, of rows from ``base`` on, exactly unless they are marked, and writes
+    """Tests the first ``used`` keys, of rows from ``base`` on, exactly unless they are sure, and writes
     those that hold, with the slot for the box, behind the ``needed`` that are in ``out``. Returns how many
     there are then."""
     chunks, offsets, attributes, _, lo, hi, slots = exact
     for f in range(np.uint64(used)):
         key = np.uint64(found[f])
-        row, box = np.uint64(base) + (key >> np.uint64(32)), key & np.uint64(0x7FFFFFFF)
+        row, box = np.uint64(base) + (key >> _HALF), key & _BOX
         if key & _SURE == _NONE:
             behind = box + _ONE
             e = np.uint64(chunks[box // _CHUNK]) + np.uint64(offsets[box])
             stop = np.uint64(chunks[behind // _CHUNK]) + np.uint64(offsets[behind])
-            x = points[row, np.uint64(attributes[e])]
+            x = points[row, attributes[e]]
             inside = (lo[e] <= x) & (x < hi[e])
             while inside and e + _ONE < stop:
                 e += _ONE
-                x = points[row, np.uint64(attributes[e])]
+                x = points[row, attributes[e]]
                 inside = (lo[e] <= x) & (x < hi[e])
             if not inside:
                 continue
         if removed_at[box] > version:
             if needed < len(out):
-                out[needed] = (row << np.uint64(32)) | np.uint64(slots[box])
+                out[needed] = (row << _HALF) | np.uint64(slots[box])
             needed += 1
     return needed
 
@@ -301,7 +357,8 @@ def verify(exact, removed_at, version, points, base, used, found, needed, out): 
 def search(arena, version, points, out):  # type: ignore[no-untyped-def]
     """Writes ``row << 32 | slot`` for every box around a point that lived at ``version``, at most
     ``len(out)``; returns how many there are. ``points``: ``float64[m, dims]``. ``arena``: the arrays of
-    ``Bits``, those of ``Exact``, the cuts ``float64[dims, 255]`` and ``removed_at int32[n]``."""
+    ``Bits``, those of ``Exact``, the cuts, their scales and
+    ``removed_at int32[n]``."""
     dims = points.shape[1]
     header, longs, floats = arena.view(np.int64), arena.view(np.uint64), arena.view(np.float64)
     numbers, shorts = arena.view(np.int32), arena.view(np.uint16)
@@ -317,26 +374,29 @@ def search(arena, version, points, out):  # type: ignore[no-untyped-def]
         header[header[12] >> 3 : header[13] >> 3],
         shorts[header[14] >> 1 : header[15] >> 1],
         arena[header[16] : header[17]],
-        arena[header[18] : header[19]].reshape((-1, 2)),
+        shorts[header[18] >> 1 : header[19] >> 1].reshape((-1, 2)),
         floats[header[20] >> 3 : header[21] >> 3],
         floats[header[22] >> 3 : header[23] >> 3],
         numbers[header[24] >> 2 : header[25] >> 2],
     )
     cuts = floats[header[26] >> 3 : header[27] >> 3].reshape((dims, -1))
-    removed_at = numbers[header[28] >> 2 : header[29] >> 2]
+    scales = floats[header[28] >> 3 : header[29] >> 3].reshape((dims, -1))
+    removed_at = numbers[header[30] >> 2 : header[31] >> 2]
     most = min(points.shape[0], _ROWS)
     looks, counts = np.empty((64, most), np.uint16), np.zeros(64, np.int64)
-    found = np.empty(_ROOM + TILE * most, np.int64)
-    windows = np.empty((most, dims), np.uint8)
+    found = np.empty(_ROOM + TILE * most + 1, np.int64)
+    steps = np.empty((most, dims), np.uint16)
     cursor = np.empty(2, np.int64)
     needed = 0
     for base in range(0, points.shape[0], max(most, 1)):
         count = min(most, points.shape[0] - base)
-        locate(cuts, points[base : base + count], windows[:count])
+        locate(cuts, scales, points[base : base + count], steps[:count])
         cursor[:] = 0
         while cursor[0] < bits.blocks.shape[0]:
-            used = sweep(bits, windows[:count], cursor, looks, counts, found)
+            used = sweep(bits, steps[:count], cursor, looks, counts, found)
             if exact.spans.shape[0] > 0:
-                used = narrow(exact, windows, used, found)
+                used = narrow(exact, steps, used, found)
+            else:
+                used = screen(exact, points, base, used, found)
             needed = verify(exact, removed_at, version, points, base, used, found, needed, out)
     return needed
