@@ -158,7 +158,7 @@ def _hits(keys: Keys, rows: int) -> Hits:
 def _deal(keys, batch, found):  # type: ignore[no-untyped-def]
     """Splits the first keys into the rows ``found[0]`` and the slots ``found[1]``, as many as these have room
     for, by rising row of 0 .. batch, those of a row in the order in which they come."""
-    count, one = np.uint64(found.shape[1]), np.uint64(1)
+    count, one, half = np.uint64(found.shape[1]), np.uint64(1), np.uint64(32)
     rows, slots = found[0], found[1]
     falls = False
     for i in range(count):
@@ -168,16 +168,18 @@ def _deal(keys, batch, found):  # type: ignore[no-untyped-def]
         falls |= rows[i] < rows[i - one]
     if not falls:
         return
-    place = np.zeros(batch + 1, np.int64)
+    place = np.zeros(batch + 1, np.uint64)
     for i in range(count):
-        place[rows[i] + 1] += 1
-    for row in range(batch):
-        place[row + 1] += place[row]
+        place[(np.uint64(keys[i]) >> half) + one] += one
+    for row in range(np.uint64(batch)):
+        first = place[row]
+        place[row + one] += first
+        for i in range(first, place[row + one]):
+            rows[i] = row
     for i in range(count):
-        row = keys[i] >> 32
-        rows[place[row]] = row
-        slots[place[row]] = keys[i] & 0x7FFFFFFF
-        place[row] += 1
+        own = np.uint64(keys[i]) >> half
+        slots[place[own]] = keys[i] & 0x7FFFFFFF
+        place[own] += one
 
 
 @kernel(types.int64(reads(types.int64, 1), types.int64, writes(types.uint32, 1)))

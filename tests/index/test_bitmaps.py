@@ -15,7 +15,7 @@ from service.index.default.bitmaps_groups import groups_of
 from service.index.default.bitmaps_kernels import BLOCK, TILE, locate, sweep
 from service.index.default.bitmaps_rows import LEAST_WINDOWS, MOST_WINDOWS, chosen_rows
 from service.index.default.bitmaps_tiles import tiled
-from service.index.default.bitmaps_windows import WINDOWS, chosen_cuts, spans_of
+from service.index.default.bitmaps_windows import WINDOWS, chosen_cuts, scales_of, spans_of
 from service.index.default.part import NEVER, Sparse, dense, in_order, sparse, taken
 from service.index.protocol import Bounds, Points
 from tests.index.parts import found
@@ -125,7 +125,7 @@ def test_more_keys_than_wait_at_once() -> None:
 
 def test_many_points_pass_together() -> None:
     boxes = some_boxes(COUNT, 6, 3, seed=1)
-    points = some_points(bitmaps_kernels._MANY + 3, 6, seed=2)
+    points = some_points((bitmaps_kernels._MANY if SMALL else bitmaps_kernels._ROWS) + 3, 6, seed=2)
     part = Bitmaps.of(boxes, 6)
     assert found(part, points) == expected(boxes, points)
 
@@ -197,13 +197,18 @@ def let_through(part: Bitmaps, points: Points) -> int:
     """How many pairs of a point and a box the bits leave."""
     for column in part._bits:  # in a tuple, a kernel takes what it only reads if nobody can write it
         column.flags.writeable = False
-    windows = np.empty(points.shape, np.uint8)
-    locate(part._cuts, points, windows)
-    cursor, table = np.zeros(2, np.int64), np.empty(256, np.uint16)
-    keys = np.empty(bitmaps_kernels._ROOM + BLOCK + 1, np.int64)
+    steps = np.empty(points.shape, np.uint16)
+    locate(part._cuts, part._scales, points, steps)
+    cursor, looks, counts = (
+        np.zeros(2, np.int64),
+        np.empty((64, len(points)), np.uint16),
+        np.zeros(64, np.int64),
+    )
+    keys = np.empty(bitmaps_kernels._ROOM + TILE * len(points) + 1, np.int64)
     count = 0
     while cursor[0] < len(part._bits.blocks):
-        count += int(sweep(part._bits, windows, cursor, table, keys))
+        count += int(sweep(part._bits, steps, cursor, looks, counts, keys))
+    assert not counts.any()
     return count
 
 
@@ -236,12 +241,26 @@ def test_little_is_let_through_and_stored(
 
 
 def test_few_constraints_keep_their_spans() -> None:
-    """Only where a box has some that its group does not share; both ways the answer is exact."""
-    for boxes, kept in ((some_boxes(COUNT, 9, 3, seed=1), True), (random_boxes(COUNT, 2, 2, 0.5), False)):
-        dims = int(boxes.attributes.max()) + 1
-        assert (len(Bitmaps.of(boxes, dims)._exact.spans) > 0) == kept
-    many = some_boxes(COUNT, 12, 9, seed=2)
-    assert len(Bitmaps.of(many, 12)._exact.spans) == 0
+    """Both ways the answer is exact."""
+    for constrained, kept in ((2, True), (6, True), (7, False)):
+        boxes = some_boxes(COUNT, 9, constrained, seed=1)
+        if not kept:
+            boxes = taken(boxes, np.flatnonzero(np.diff(boxes.starts) == constrained))
+        part = Bitmaps.of(boxes, 9)
+        assert (len(part._exact.spans) > 0) == kept
+        points = some_points(30, 9, seed=2)
+        assert found(part, points) == expected(part.boxes(), points)
+
+
+def test_values_beside_the_ends() -> None:
+    """Ends within one step, where only the comparison tells, and values just inside and outside of them."""
+    rng = np.random.default_rng(6)
+    lo = rng.random((COUNT, 2))
+    hi = lo + rng.choice([1e-15, 1e-6, 0.1], (COUNT, 2))
+    boxes = boxes_of(lo, hi)
+    ends = np.concatenate([lo[:40], hi[:40]])
+    points = np.concatenate([ends, np.nextafter(ends, -INF), np.nextafter(ends, INF)])
+    assert found(Bitmaps.of(boxes, 2), points) == expected(boxes, points)
 
 
 # ---- windows
@@ -265,19 +284,33 @@ def test_windows_are_monotone_and_spans_miss_nothing(
     cuts = chosen_cuts(boxes, 1)
     spans = spans_of(boxes, cuts)
     points = np.array(sorted([*values, *boxes.lo, *boxes.hi, -INF, INF]))[:, None]
-    windows = np.empty(points.shape, np.uint8)
-    locate(cuts, points, windows)
-    assert (np.diff(windows[:, 0].astype(int)) >= 0).all()
-    assert ((windows == 0) == (points == -INF)).all()
+    steps = np.empty(points.shape, np.uint16)
+    locate(cuts, scales_of(cuts), points, steps)
+    assert (np.diff(steps[:, 0].astype(int)) >= 0).all()
+    assert ((steps == 0) == (points == -INF)).all()
     inside = (boxes.lo <= points) & (points < boxes.hi)
-    assert ((spans[:, 0] <= windows) & (windows <= spans[:, 1]))[inside].all()
+    assert ((spans[:, 0] <= steps) & (steps <= spans[:, 1]))[inside].all()
+    assert inside[(spans[:, 0] < steps) & (steps < spans[:, 1])].all()
+
+
+def test_steps_divide_a_window() -> None:
+    """Ends lie so close that few values share a step with an end: most need no comparison."""
+    boxes = random_boxes(COUNT, 1, 1, 0.1)
+    cuts = chosen_cuts(boxes, 1)
+    points = np.random.default_rng(9).random((500, 1))
+    steps = np.empty(points.shape, np.uint16)
+    locate(cuts, scales_of(cuts), points, steps)
+    low, high = spans_of(boxes, cuts).T
+    unsure = (low == steps) | (steps == high)
+    assert unsure.mean() < 1e-3
+    assert len(np.unique(steps)) > 450
 
 
 def test_codes_have_a_window_each() -> None:
     """200 codes, one of them in most of the boxes."""
     codes = np.concatenate([np.arange(200.0), np.full(COUNT, 7.0)])[:, None]
     boxes = boxes_of(codes, codes + 1)
-    spans = spans_of(boxes, chosen_cuts(boxes, 1))
+    spans = spans_of(boxes, chosen_cuts(boxes, 1)) >> 8
     assert (spans[:, 0] == spans[:, 1]).all()
     assert len(np.unique(spans)) == 200
 

@@ -4,9 +4,10 @@ Idea: boxes that constrain some attributes in common form a *group* (``bitmaps_g
 that lie close together are numbered together, and every 256 of them are a *tile* (``bitmaps_tiles``).
 Attributes are cut into windows (``bitmaps_windows``), and for some attributes and each of their windows a bit
 a box says whether the box may hold a value there (``bitmaps_rows`` chooses). A point looks at the tiles whose
-hulls are around it, meets the bits of its windows there, 256 boxes at a time, and compares what is left
-exactly: hardly more than the answer. All points of a batch pass block by block, so that its bits stay in the
-cache.
+hulls are around it and meets the bits of its windows there, 256 boxes at a time. What is left is hardly more
+than the answer. Where boxes have few constraints, two bytes an end tell nearly always whether a value is
+inside; whatever they do not decide is compared exactly. All points of a batch pass tile by tile, so that what
+is read for one of them is in the cache for the next.
 
 Invariants: a box is in one group; bits may say yes in vain, never no. The same boxes make the same part,
 whatever their order was. A point that lacks an attribute is in its window 0, where no box with a finite lower
@@ -23,30 +24,30 @@ import numpy as np
 
 from service.index.answers import Keys
 from service.index.default.arena import arena_of
-from service.index.default.bitmaps_build import as_sparse, built, check, exact, shared_constraints
+from service.index.default.bitmaps_build import as_sparse, built, check, exact
 from service.index.default.bitmaps_kernels import Bits, Exact, search
-from service.index.default.bitmaps_windows import Cuts, chosen_cuts, spans_of
+from service.index.default.bitmaps_windows import Cuts, chosen_cuts, scales_of, spans_of
 from service.index.default.part import NEVER, Sparse, in_order, taken
 from service.index.protocol import Points
 
 _FEW = 6
-"""Constraints of a mean box up to which it has more bits, and its spans if it has constraints of its own."""
-_ROOM, _ROOM_OF_FEW = 24.0, 32.0
+"""Constraints of a mean box up to which it has more bits, and its spans."""
+_ROOM, _ROOM_OF_FEW = 24.0, 28.0
 """Bytes of bits for a box."""
 
 
 class Bitmaps:
     """A ``Part`` of n boxes with c constraints: 17 c + 10 n bytes, and 24 n of bits; where boxes have few
-    constraints 2 c of spans and 32 n of bits. Built in O(c log n)."""
+    constraints 4 c of spans and 28 n of bits. Built in O(c log n)."""
 
     name = "bitmaps"
 
     def __init__(self, boxes: Exact, bits: Bits, cuts: Cuts) -> None:
         """Of boxes in the order of their blocks."""
-        arrays = (*bits, *boxes, cuts, np.full(len(boxes.slots), NEVER))
+        arrays = (*bits, *boxes, cuts, scales_of(cuts), np.full(len(boxes.slots), NEVER))
         self._arena, views = arena_of(arrays)
-        self._bits, self._exact = Bits(*views[: len(bits)]), Exact(*views[len(bits) : -2])
-        self._cuts, self.removed_at = views[-2:]
+        self._bits, self._exact = Bits(*views[: len(bits)]), Exact(*views[len(bits) : -3])
+        self._cuts, self._scales, self.removed_at = views[-3:]
         self.slots = self._exact.slots
 
     @classmethod
@@ -54,10 +55,10 @@ class Bitmaps:
         boxes = in_order(boxes)
         cuts = chosen_cuts(boxes, dims)
         few = len(boxes.lo) <= _FEW * len(boxes)
-        order, bits = built(boxes, spans_of(boxes, cuts), dims, _ROOM_OF_FEW if few else _ROOM)
+        windows = (spans_of(boxes, cuts) >> 8).astype(np.uint8)
+        order, bits = built(boxes, windows, dims, _ROOM_OF_FEW if few else _ROOM)
         boxes = taken(boxes, order)
-        worth = few and shared_constraints(bits, len(boxes)) < len(boxes.lo)
-        spans = spans_of(boxes, cuts) if worth else np.empty((0, 2), np.uint8)
+        spans = spans_of(boxes, cuts) if few else np.empty((0, 2), np.uint16)
         return cls(exact(boxes, spans), bits, cuts)
 
     @property
@@ -82,4 +83,4 @@ class Bitmaps:
         assert (rising | np.isnan(self._cuts[:, 1:])).all()
         spans = spans_of(boxes, self._cuts)
         assert len(self._exact.spans) == 0 or np.array_equal(self._exact.spans, spans)
-        check(boxes, spans, self._bits)
+        check(boxes, (spans >> 8).astype(np.uint8), self._bits)

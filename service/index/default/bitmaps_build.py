@@ -15,9 +15,7 @@ from service.index.default.bitmaps_groups import groups_of
 from service.index.default.bitmaps_kernels import (
     BLOCK,
     CHUNK,
-    FIRST_BOX,
     HULLS,
-    SHARED,
     TILE,
     Bits,
     Exact,
@@ -25,7 +23,7 @@ from service.index.default.bitmaps_kernels import (
 )
 from service.index.default.bitmaps_rows import Rows, chosen_rows
 from service.index.default.bitmaps_tiles import tiled
-from service.index.default.bitmaps_windows import WINDOWS, Windows
+from service.index.default.bitmaps_windows import STEPS, WINDOWS, Spans, Windows
 from service.index.default.part import Sparse
 from service.index.kernel import kernel, reads, writes
 
@@ -34,7 +32,7 @@ Order = NDArray[np.intp]
 
 def built(boxes: Sparse, spans: Windows, dims: int, room: float) -> tuple[Order, Bits]:
     """The order that the blocks want, and their bitmaps, of about ``room`` bytes a box. ``spans``:
-    ``uint8[c, 2]``. O(c log n)."""
+    ``uint8[c, 2]``, in windows. O(c log n)."""
     counts = np.bincount(boxes.attributes, minlength=dims)
     covered = np.bincount(boxes.attributes, spans[:, 1] - spans[:, 0] + 1.0, minlength=dims)
     shares = covered / WINDOWS / np.maximum(counts, 1)
@@ -75,7 +73,7 @@ class _Bitmaps:
         """A group of n boxes in the order of its tiles, from number ``first_box`` on. ``spans``:
         ``uint8[n, rows, 2]``."""
         first_row = len(self._attributes)
-        shifts = [WINDOWS.bit_length() - windows.bit_length() for windows in rows.windows]
+        shifts = [(STEPS * WINDOWS // windows).bit_length() - 1 for windows in rows.windows]
         begins = np.cumsum([0, *rows.windows]).tolist()
         tile_lines = begins.pop()
         missing = -len(shifts) % 4
@@ -109,13 +107,7 @@ class _Bitmaps:
         )
 
 
-def shared_constraints(bits: Bits, boxes: int) -> int:
-    """How many constraints of so many boxes are shared by the group of the box."""
-    sizes = np.diff([*bits.blocks[:, FIRST_BOX], boxes])
-    return int((sizes * bits.blocks[:, SHARED]).sum())
-
-
-def exact(boxes: Sparse, spans: Windows) -> Exact:
+def exact(boxes: Sparse, spans: Spans) -> Exact:
     """The boxes with 2 bytes a box instead of 8 for where they begin; other columns are the same arrays."""
     chunks = boxes.starts[::CHUNK].copy()
     offsets = boxes.starts - np.repeat(chunks, CHUNK)[: len(boxes.starts)]
@@ -145,7 +137,7 @@ def check(boxes: Sparse, spans: Windows, bits: Bits) -> None:
             constrained = boxes.attributes[entries] == bits.attribute[row]
             ends = np.tile(np.array([0, WINDOWS - 1], np.uint8), (stop - first_box, 1))
             ends[owner[constrained]] = spans[entries][constrained]
-            shift, begin = int(bits.shift[row]), int(bits.line[row])
+            shift, begin = int(bits.shift[row]) - 8, int(bits.line[row])
             got = (
                 lines[:, begin : begin + (WINDOWS >> shift)].transpose(0, 2, 1).reshape(-1, WINDOWS >> shift)
             )

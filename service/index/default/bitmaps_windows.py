@@ -2,12 +2,13 @@
 
 Idea: a *window* is what lies from one *cut* to the next. Cuts are quantiles of the ends of the boxes, so a
 skewed attribute has its windows where its boxes are, and an attribute of few values (a category code) has one
-window a value. Window numbers fit in a byte.
+window a value. A window between two cuts is divided into 256 equal *steps*. So a window number is a byte, and
+with it as the higher byte, a step number two.
 
-Invariants: the window of a value is the number of cuts at or below it, so it is monotone. The *span* of an
-interval ``[lo, hi)`` is the windows that hold a value inside, from that of ``lo`` to that of the last value
-below ``hi``; so a value inside has its window in the span, on float64 as it is. Window 0 holds -inf, a
-missing value, alone.
+Invariants: the window of a value is the number of cuts at or below it. Its step is monotone in it. The *span*
+of an interval ``[lo, hi)`` goes from the step of ``lo`` to that of the last value below ``hi``. So a value
+inside has its step in the span, and one with a step strictly inside of the span is inside, on float64 as it
+is. Window 0 holds -inf, a missing value, alone.
 
 Not for: cells of equal size (``interval.cei_grid``), or deciding what is inside.
 """
@@ -18,15 +19,21 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
+from service.index.default.bitmaps_kernels import write_spans
 from service.index.default.part import Sparse
 from service.index.kernel import kernel, reads, writes
 
 WINDOWS = 256
+STEPS = 256
+"""Of a window."""
 _CUTS = WINDOWS - 1
+_MOST_SCALE = 2.0**900
 _SAMPLE = 1 << 13
 """Constraints whose ends are looked at to place the cuts of an attribute."""
 
 Windows = NDArray[np.uint8]
+Spans = NDArray[np.uint16]
+"""``uint16[c, 2]``, by constraint the first and the last step."""
 Cuts = NDArray[np.float64]
 """``float64[dims, WINDOWS - 1]``, rising, NaN behind the last one."""
 
@@ -55,15 +62,25 @@ def chosen_cuts(boxes: Sparse, dims: int) -> Cuts:
     return cuts
 
 
-def spans_of(boxes: Sparse, cuts: Cuts) -> Windows:
-    """The first and last window of every constraint: ``uint8[c, 2]``. O(c)."""
-    spans = np.empty((len(boxes.lo), 2), np.uint8)
-    _spans_of(boxes.attributes, boxes.lo, boxes.hi, cuts, spans)
+def scales_of(cuts: Cuts) -> NDArray[np.float64]:
+    """Steps in two units of value, by window: ``float64[dims, WINDOWS]``; 1 where it has no cut on a side.
+    Of two units, because half of a value less half of another never overflows."""
+    scales = np.ones((len(cuts), WINDOWS))
+    gaps = cuts[:, 1:] / 2 - cuts[:, :-1] / 2
+    least = STEPS / _MOST_SCALE
+    scales[:, 1:-1] = np.where(gaps > least, STEPS / np.maximum(gaps, least), 1.0)
+    return scales
+
+
+def spans_of(boxes: Sparse, cuts: Cuts) -> Spans:
+    """The first and last step of every constraint. O(c)."""
+    spans = np.empty((len(boxes.lo), 2), np.uint16)
+    with np.errstate(over="ignore"):  # only without the JIT: the float below the lowest is infinite
+        write_spans(boxes.attributes, boxes.lo, boxes.hi, cuts, scales_of(cuts), spans)
     return spans
 
 
 _FLOATS = reads(types.float64, 1)
-_TABLE = reads(types.float64, 2)
 
 
 @kernel(
@@ -86,18 +103,3 @@ def _sample(attributes, lo, hi, steps, first, sample):  # type: ignore[no-untype
             sample[row, 0] = lo[entry]
             sample[row, 1] = hi[entry]
         seen[a] += 1
-
-
-@kernel(types.void(reads(types.uint8, 1), _FLOATS, _FLOATS, _TABLE, writes(types.uint8, 2)))
-def _spans_of(attributes, lo, hi, cuts, spans):  # type: ignore[no-untyped-def]
-    """See ``spans_of``."""
-    for entry in range(len(attributes)):
-        a = attributes[entry]
-        first = last = 0
-        # A binary search over 255 cuts, without a branch.
-        for bit in range(7, -1, -1):
-            step = 1 << bit
-            first += step if cuts[a, first + step - 1] <= lo[entry] else 0
-            last += step if cuts[a, last + step - 1] < hi[entry] else 0
-        spans[entry, 0] = first
-        spans[entry, 1] = last
