@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -92,9 +91,6 @@ async def bulk(options: Annotated[BulkOptions, Query()], request: Request, servi
     async for lines in read_lines(request, service.settings):
         if lines:
             await asyncio.to_thread(parsed.add, lines)
-    unread = {place: body for place, body in enumerate(parsed.bodies) if isinstance(body, Refusal)}
-    if options.atomic and unread:
-        raise _refused(parsed, unread)
     answers = await _apply(service, parsed.bodies, atomic=options.atomic)
     refused = {place: one for place, one in enumerate(answers) if isinstance(one, Refusal)}
     if options.atomic and refused:
@@ -103,19 +99,19 @@ async def bulk(options: Annotated[BulkOptions, Query()], request: Request, servi
 
 
 async def _apply(service: Service, bodies: Sequence[Any], *, atomic: bool) -> list[Outcome | Refusal | None]:
-    """An answer for every body; a Refusal among the bodies stands for itself."""
-    answers: list[Outcome | Refusal | None] = [one if isinstance(one, Refusal) else None for one in bodies]
-    places = iter([place for place, one in enumerate(answers) if one is None])
-    for some in _slices(places, len(bodies) if atomic else _APPLIED_AT_A_TIME):
-        commands = [PutQuery(None, bodies[place], tenant=service.tenant) for place in some]
-        for place, one in zip(some, await service.commands(commands, atomic=atomic), strict=True):
-            answers[place] = one
+    """An answer for every body; a Refusal among the bodies stands for itself, and is judged as no query at
+    all, so that of lines that are refused together each is told."""
+    answers: list[Outcome | Refusal | None] = []
+    size = max(len(bodies), 1) if atomic else _APPLIED_AT_A_TIME
+    for begin in range(0, len(bodies), size):
+        some = bodies[begin : begin + size]
+        commands = [
+            PutQuery(None, None if isinstance(body, Refusal) else body, tenant=service.tenant)
+            for body in some
+        ]
+        for body, one in zip(some, await service.commands(commands, atomic=atomic), strict=True):
+            answers.append(body if isinstance(body, Refusal) else one)
     return answers
-
-
-def _slices(places: Iterator[int], size: int) -> Iterator[list[int]]:
-    while some := list(islice(places, size)):
-        yield some
 
 
 def _refused(parsed: _Parsed, refusals: dict[int, Refusal]) -> ProblemError:

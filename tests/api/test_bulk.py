@@ -66,6 +66,22 @@ def test_a_line_that_is_no_json_refuses_all(client: httpx.Client, source: OwnSou
     assert client.get(f"/v1/queries/{source.id('a')}").status_code == 404
 
 
+def test_every_refused_line_is_told_whatever_is_wrong_with_it(
+    client: httpx.Client, source: OwnSource
+) -> None:
+    body = (
+        lines(source.body("a"), source.body("b", "speed > 1"))
+        + b"{nonsense\nnull\n"
+        + lines(source.body("c", on=[]))
+    )
+    problem = client.post("/v1/queries:bulk", content=body).json()
+    told = [(one["line"], one["reason"]) for one in problem["failures"]]
+    assert told == [(2, "unknown_attribute"), (3, "syntax"), (4, "syntax"), (5, "bad_value")]
+    assert (problem["received"], problem["refused"]) == (5, 4)
+    assert "nonsense" not in problem["failures"][2]["detail"] and "column" in problem["failures"][1]["detail"]
+    assert client.get("/v1/queries", params={"source": source.name}).json()["queries"] == []
+
+
 def test_nothing_is_a_summary_of_nothing(client: httpx.Client) -> None:
     summary = client.post("/v1/queries:bulk", content=b"").json()
     assert (summary["received"], summary["active_from"]) == (0, None)
