@@ -270,7 +270,12 @@ class _Table:
         body: dict[str, Any] = {**reading.defaults, "tags": {}}
         region: dict[str, Any] = {}
         try:
-            if self._circle and any(cells[i] not in (None, "") for i in self._circle):
+            empty = [i for i in self._circle if cells[i] in (None, "")]
+            if 0 < len(empty) < len(self._circle):
+                named = ", ".join(shown(self._columns[i]) for i in self._circle)
+                detail = f"is empty; {named} are a circle together, so fill all of them or none"
+                raise Refusal(Reason.MISSING_FIELD, shown(self._columns[empty[0]]), detail)
+            if self._circle and not empty:
                 lon, lat, radius_m = (_number(_plain(cells[i], self._columns[i])) for i in self._circle)
                 circle = {"lon": lon, "lat": lat, "radius_m": radius_m}
                 region[IN] = {CIRCLE: circle, "lon": reading.lon, "lat": reading.lat}

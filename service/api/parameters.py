@@ -10,6 +10,8 @@ Not for: what the parameters may be (the models of the handlers).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 from fastapi import Request
 
@@ -28,5 +30,9 @@ async def check_names(request: Request) -> None:
         if name not in known:
             detail = f"is no parameter here; there are {', '.join(known)}" if known else "none is taken here"
             raise Refusal(Reason.UNKNOWN_FIELD, shown(name), detail)
-        if count > 1 and known[name].get("type") != "array":
+        if count > 1 and not _is_list(known[name]):
             raise Refusal(Reason.BAD_VALUE, name, f"stands there {count} times; say it once")
+
+
+def _is_list(schema: Mapping[str, Any]) -> bool:
+    return any(one.get("type") == "array" for one in (schema, *schema.get("anyOf", ())))

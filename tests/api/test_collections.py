@@ -263,6 +263,10 @@ def test_a_table_of_thresholds(own: Own) -> None:
     assert [(one["place"], one["reason"]) for one in circles.json()["failures"]] == [
         ("line 3", "missing_field")
     ]
+    half = own.put_file("text/csv; charset=utf-8", b"id,x,y,radius_m\nc,1,2,\n")
+    (failure,) = half.json()["failures"]
+    assert (half.status_code, failure["field"], failure["reason"]) == (422, "radius_m", "missing_field")
+    assert failure["detail"] == "is empty; x, y, radius_m are a circle together, so fill all of them or none"
     circles = own.put_file("text/csv; charset=utf-8", b"id,x,y,radius_m\nc,1,2,5e3\n")
     assert counts(circles) == (1, 0, 0, 4, 1)
     assert own.query("c")["canonical"] == "(x, y) in circle(1, 2, 5000)"
