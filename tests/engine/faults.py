@@ -90,10 +90,10 @@ TIME = (
     ),
     Fault(
         "what has expired is removed before waits end", due, "fire",
-        """effects += _end_waits(task, table, queries, up_to, changes)
+        """effects += _end_waits(task, table, queries, up_to, changes, max_ids)
         effects += _expire(task, table, queries, up_to, changes, max_ids)""",
         """effects += _expire(task, table, queries, up_to, changes, max_ids)
-        effects += _end_waits(task, table, queries, up_to, changes)""",
+        effects += _end_waits(task, table, queries, up_to, changes, max_ids)""",
         "cuts", 18,
     ),
     Fault(
@@ -113,7 +113,7 @@ TIME = (
     ),
     Fault(
         "an end of a wait says when it was noticed, not when it was due", due, "_end_waits",
-        "ts=due[told]", "ts=np.full(len(told), up_to)",
+        "ts=due[of_record]", "ts=np.full(len(of_record), up_to)",
         "line", 16,
     ),
     Fault(
@@ -162,14 +162,33 @@ TIME = (
 PAIRS = (
     Fault(
         "a cooldown is a millisecond too long", delta, "settle",
-        "np.where(left, t.now + rule.cooldown, free_at)",
-        "np.where(left, t.now + rule.cooldown + 1, free_at)",
+        "np.where(left, t.now + rule.cooldown, ", "np.where(left, t.now + rule.cooldown + 1, ",
         "kept", 4,
     ),
     Fault(
         "a cooldown outlives an update that takes it away", delta, "settle",
-        "cools = (rule.cooldown > 0) &", "cools =",
+        "np.where(rule.cooldown > 0, free_at, np.minimum(free_at, t.now))", "free_at",
         "kept", 3,
+    ),
+    Fault(
+        "a wait that goes on forgets the end of a cooldown that is over", delta, "settle",
+        "(free_at > t.now) | (waits & waits_on)", "free_at > t.now",
+        "kept", 23,
+    ),
+    Fault(
+        "a silence holds up who has nothing to wait for", delta, "settle",
+        " & ((rule.dwell > 0) | (rule.cooldown > 0))", "",
+        "kept", 29,
+    ),
+    Fault(
+        "waits that end together are told one by one", due, "_end_waits",
+        "(ends_together[1:] != ends_together[:-1]).any(axis=1)", "[True] * (len(told) - 1)",
+        "kept", 18,
+    ),
+    Fault(
+        "a record has all waits that end together, however many", due, "_end_waits",
+        "records = -(-ids // max_ids)", "records = np.ones_like(ids)",
+        "kept", 16,
     ),
     Fault(
         "a query is not once again after a restart", state, "_block",
@@ -467,7 +486,7 @@ TENANTS = (
     ),
     Fault(
         "waits of two tenants end in the order of their names", due, "_end_waits",
-        "ends[i].row, ranks[i],", "ends[i].row, 0,",
+        "ranks[told], rows[told]", "0 * ranks[told], rows[told]",
         "line", 121,
     ),
     Fault(
