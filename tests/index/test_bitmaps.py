@@ -204,10 +204,11 @@ def let_through(part: Bitmaps, points: Points) -> int:
         np.empty((64, len(points)), np.uint16),
         np.zeros(64, np.int64),
     )
+    table = np.empty((len(points), len(part._bits.attribute)), np.uint16)
     keys = np.empty(bitmaps_kernels._ROOM + TILE * len(points) + 1, np.int64)
     count = 0
     while cursor[0] < len(part._bits.blocks):
-        count += int(sweep(part._bits, steps, cursor, looks, counts, keys))
+        count += int(sweep(part._bits, steps, cursor, table, looks, counts, keys))
     assert not counts.any()
     return count
 

@@ -188,11 +188,20 @@ def write_spans(attributes, lo, hi, cuts, scales, spans):  # type: ignore[no-unt
 
 
 @kernel(
-    types.int64(_BITS, _STEPS, writes(types.int64, 1), writes(types.uint16, 2), writes(types.int64, 1), _KEYS)
+    types.int64(
+        _BITS,
+        _STEPS,
+        writes(types.int64, 1),
+        writes(types.uint16, 2),
+        writes(types.uint16, 2),
+        writes(types.int64, 1),
+        _KEYS,
+    )
 )
-def sweep(bits, steps, cursor, looks, counts, found):  # type: ignore[no-untyped-def]
+def sweep(bits, steps, cursor, table, looks, counts, found):  # type: ignore[no-untyped-def]
     """Writes keys of points and boxes that may hold them, none missing. ``steps``: ``uint16[m, dims]``;
-    ``looks``: ``uint16[64, m]``, room for the points that look at each tile of a block; ``counts``:
+    ``table``: ``uint16[m, r]``, room for the lines of each point in a tile of a block, which has at most r
+    rows; ``looks``: ``uint16[64, m]``, room for the points that look at each tile of a block; ``counts``:
     ``int64[64]``, how many these are, zeros at first and at last; ``found``: room for _ROOM + TILE * m keys
     and one more.
 
@@ -216,6 +225,10 @@ def sweep(bits, steps, cursor, looks, counts, found):  # type: ignore[no-untyped
                     if tiles == _NONE:
                         break
                 waiting |= tiles
+                if tiles != _NONE:
+                    for r in range(first_row, stop_row):
+                        at = line[r] + (steps[point, attribute[r]] >> shift[r])
+                        table[point, r - first_row] = at
                 while tiles != _NONE:
                     tile = _PLACE[(tiles & (~tiles + _ONE)) % _PRIME]
                     tiles &= tiles - _ONE
@@ -234,18 +247,15 @@ def sweep(bits, steps, cursor, looks, counts, found):  # type: ignore[no-untyped
             for look in range(np.uint64(counts[tile])):
                 row = np.uint64(looks[tile, look])
                 a = b = c = d = _ALL
-                for j in range(first_row, stop_row, _FOUR):
-                    k = base + line[j] + (steps[row, attribute[j]] >> shift[j])
-                    i = j + _ONE
-                    m = base + line[i] + (steps[row, attribute[i]] >> shift[i])
-                    i = j + _TWO
-                    n = base + line[i] + (steps[row, attribute[i]] >> shift[i])
-                    i = j + _THREE
-                    o = base + line[i] + (steps[row, attribute[i]] >> shift[i])
+                for j in range(_NONE, stop_row - first_row, _FOUR):
+                    k, m = base + np.uint64(table[row, j]), base + np.uint64(table[row, j + _ONE])
+                    n, o = base + np.uint64(table[row, j + _TWO]), base + np.uint64(table[row, j + _THREE])
                     a &= lines[k, _NONE] & lines[m, _NONE] & lines[n, _NONE] & lines[o, _NONE]
                     b &= lines[k, _ONE] & lines[m, _ONE] & lines[n, _ONE] & lines[o, _ONE]
                     c &= lines[k, _TWO] & lines[m, _TWO] & lines[n, _TWO] & lines[o, _TWO]
                     d &= lines[k, _THREE] & lines[m, _THREE] & lines[n, _THREE] & lines[o, _THREE]
+                if a | b | c | d == _NONE:
+                    continue
                 met[_NONE], met[_ONE], met[_TWO], met[_THREE] = a, b, c, d
                 key = (row << _HALF) + first_box
                 for word in range(_FOUR):
@@ -383,6 +393,10 @@ def search(arena, version, points, out):  # type: ignore[no-untyped-def]
     scales = floats[header[28] >> 3 : header[29] >> 3].reshape((dims, -1))
     removed_at = numbers[header[30] >> 2 : header[31] >> 2]
     most = min(points.shape[0], _ROWS)
+    widest = np.int64(0)
+    for number in range(bits.blocks.shape[0]):
+        widest = max(widest, bits.blocks[number, STOP_ROW] - bits.blocks[number, FIRST_ROW])
+    table = np.empty((most, widest), np.uint16)
     looks, counts = np.empty((64, most), np.uint16), np.zeros(64, np.int64)
     found = np.empty(_ROOM + TILE * most + 1, np.int64)
     steps = np.empty((most, dims), np.uint16)
@@ -393,7 +407,7 @@ def search(arena, version, points, out):  # type: ignore[no-untyped-def]
         locate(cuts, scales, points[base : base + count], steps[:count])
         cursor[:] = 0
         while cursor[0] < bits.blocks.shape[0]:
-            used = sweep(bits, steps[:count], cursor, looks, counts, found)
+            used = sweep(bits, steps[:count], cursor, table, looks, counts, found)
             if exact.spans.shape[0] > 0:
                 used = narrow(exact, steps, used, found)
             else:
