@@ -31,6 +31,9 @@ LOWEST = -1.7976931348623157e308
 
 MISSING = float("-inf")
 
+#: Boxes that a query may come to at the most, whatever the settings ask of new ones.
+MOST_DISJUNCTS = 1_000_000
+
 
 class AttributeType(StrEnum):
     NUMBER = "number"

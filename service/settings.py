@@ -28,6 +28,8 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from service.model import MOST_DISJUNCTS
+
 PREFIX = "RANGEWATCH_"
 
 Count = Annotated[int, Field(ge=1)]
@@ -109,7 +111,7 @@ class Settings(BaseSettings):
     max_disjuncts: int = Field(
         1_000,
         ge=1,
-        le=1_000_000,  # that many are read of what the log has (engine.catalog)
+        le=MOST_DISJUNCTS,
         description="boxes that one query may come to; what is registered stays, whatever this is later",
     )
     max_live_clients: Count = Field(1_000, description="clients of /v1/live at once; then 503")

@@ -26,6 +26,7 @@ from service.api.queries import (
     IfMatch,
     IfNoneMatch,
     answer_unless_known,
+    etag,
     version_in,
 )
 from service.api.shapes import ChangedCollection, CollectionList, CollectionView, answer
@@ -204,7 +205,7 @@ async def put_collection(
     done = {part: made.done[part] for part in ("created", "replaced", "unchanged", "deleted", "expired")}
     created = any(one.done == "created" for one in outcomes[-1:])
     body = {**view, **done, "active_from": _active_from(outcomes)}
-    return json_answer(body, 201 if created else 200, {"ETag": f'"{view["etag"]}"'})
+    return json_answer(body, 201 if created else 200, {"ETag": etag(view["etag"])})
 
 
 async def _change(

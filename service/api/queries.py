@@ -96,7 +96,7 @@ def _query(description: str, example: dict[str, Any]) -> dict[str, Any]:
     return {**answer(QueryView, description, example), "headers": ETAG_HEADER}
 
 
-def etag(version: int) -> str:
+def etag(version: int | str) -> str:
     return f'"{version}"'
 
 
@@ -119,7 +119,7 @@ def answer_unless_known(view: dict[str, Any], if_none_match: str | None) -> Resp
     """The answer to a GET of what has an ``etag``: 304, without a body, where the client has that version.
     Weak tags count, too: who compresses an answer on its way makes them."""
     version, given = view["etag"], if_none_match or ""
-    headers = {"ETag": f'"{version}"'}
+    headers = {"ETag": etag(version)}
     if given.strip() == "*" or any(version in tag for tag in _TAG.findall(given)):
         return Response(status_code=304, headers=headers)
     return json_answer(view, headers=headers)

@@ -41,7 +41,7 @@ from service.engine.commands import (
 )
 from service.engine.fingerprint import mark
 from service.language import Limits, parse_query, parse_source, patch_body, query_body, source_body
-from service.model import Query, Reason, Refusal, Source
+from service.model import MOST_DISJUNCTS, Query, Reason, Refusal, Source
 from service.tenants import DEFAULT_TENANT, id_of, key_of, split, tenant_of
 
 _MANY_GONE = 1_024
@@ -64,7 +64,7 @@ class QueryChange(NamedTuple):
         return query.source
 
 
-_STORED = Limits(disjuncts=1_000_000)
+_STORED = Limits(disjuncts=MOST_DISJUNCTS)
 """For entries of the log. What was accepted stays registered: all workers, whatever their settings, are to
 make the same of one log. The bound is for what nobody has judged."""
 

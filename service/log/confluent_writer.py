@@ -49,13 +49,12 @@ _UNHEARD = logging.Logger("librdkafka", logging.CRITICAL + 1)
 
 class Transactions:
     """One transactional producer, and another after a failure. Used by the runtime's thread only.
-    ``lasts_s``: the longest that a transaction may take, if not by how long the cluster takes to answer."""
+    ``lasts_s``: the longest that a transaction may take."""
 
-    def __init__(self, cluster: Cluster, transactional_id: str, lasts_s: float | None = None) -> None:
+    def __init__(self, cluster: Cluster, transactional_id: str, lasts_s: float) -> None:
         self._cluster = cluster
         self._id = transactional_id
-        # Longer than _run may take, short enough for others not to wait long for a dead worker's.
-        self._lasts_ms = int(1000 * (lasts_s or 1.5 * cluster.timeout_s))
+        self._lasts_ms = int(1000 * lasts_s)
         self._producer: Producer | None = None
         self._fenced: LogFenced | None = None
         self._closed = True

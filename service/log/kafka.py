@@ -103,7 +103,9 @@ class KafkaLog:
             timeout_s=timeout_s,
             client_options=client_options,
         )
-        self._transactions = self._library.transactions(self._cluster, transactional_id)
+        # Longer than a commit may take, short enough for others not to wait long for a dead worker's.
+        lasts_s = 1.5 * timeout_s
+        self._transactions = self._library.transactions(self._cluster, transactional_id, lasts_s)
         pen_id = self._cluster.name(topics.COMMANDS)
         self._pen = Pen(self._cluster, self._library.transactions(self._cluster, pen_id, LASTS_S))
         self._appender = self._library.appender(self._cluster)

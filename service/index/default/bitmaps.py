@@ -26,7 +26,7 @@ from service.index.answers import Keys
 from service.index.default.arena import arena_of
 from service.index.default.bitmaps_build import as_sparse, built, check, exact
 from service.index.default.bitmaps_kernels import Bits, Exact, search
-from service.index.default.bitmaps_windows import Cuts, chosen_cuts, scales_of, spans_of
+from service.index.default.bitmaps_windows import Cuts, chosen_cuts, scales_of, spans_of, windows_of
 from service.index.default.part import NEVER, Sparse, in_order, taken
 from service.index.protocol import Points
 
@@ -55,7 +55,7 @@ class Bitmaps:
         boxes = in_order(boxes)
         cuts = chosen_cuts(boxes, dims)
         few = len(boxes.lo) <= _FEW * len(boxes)
-        windows = (spans_of(boxes, cuts) >> 8).astype(np.uint8)
+        windows = windows_of(spans_of(boxes, cuts))
         order, bits = built(boxes, windows, dims, _ROOM_OF_FEW if few else _ROOM)
         boxes = taken(boxes, order)
         spans = spans_of(boxes, cuts) if few else np.empty((0, 2), np.uint16)
@@ -83,4 +83,4 @@ class Bitmaps:
         assert (rising | np.isnan(self._cuts[:, 1:])).all()
         spans = spans_of(boxes, self._cuts)
         assert len(self._exact.spans) == 0 or np.array_equal(self._exact.spans, spans)
-        check(boxes, (spans >> 8).astype(np.uint8), self._bits)
+        check(boxes, windows_of(spans), self._bits)

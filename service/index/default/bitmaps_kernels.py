@@ -367,7 +367,7 @@ def verify(exact, removed_at, version, points, base, used, found, needed, out): 
 def search(arena, version, points, out):  # type: ignore[no-untyped-def]
     """Writes ``row << 32 | slot`` for every box around a point that lived at ``version``, at most
     ``len(out)``; returns how many there are. ``points``: ``float64[m, dims]``. ``arena``: the arrays of
-    ``Bits``, those of ``Exact``, the cuts, their scales and
+    ``Bits``, those of ``Exact``, the cuts ``float64[dims, 255]``, their scales ``float64[dims, 256]``, and
     ``removed_at int32[n]``."""
     dims = points.shape[1]
     header, longs, floats = arena.view(np.int64), arena.view(np.uint64), arena.view(np.float64)

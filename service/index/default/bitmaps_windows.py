@@ -80,6 +80,11 @@ def spans_of(boxes: Sparse, cuts: Cuts) -> Spans:
     return spans
 
 
+def windows_of(spans: Spans) -> Windows:
+    """The first and last window of every constraint: ``uint8[c, 2]``. O(c)."""
+    return (spans // STEPS).astype(np.uint8)
+
+
 _FLOATS = reads(types.float64, 1)
 
 
