@@ -50,7 +50,8 @@ class GroupReader:
         )
         self._listener = _Listener(self)
         self._topics: list[str] = []
-        self._started: set[TopicPartition] = set()
+        #: where reading goes on as the last poll has told it, of every partition that has been started
+        self._started: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
         self._share = Share()
 
@@ -97,7 +98,8 @@ class GroupReader:
                 membership = self._consumer.group_metadata()
                 # Without a generation the group would take commits from anybody.
                 self._share.membership = membership if membership.generation_id >= 0 else None
-            return [self._chunk(source, found) for source, found in polled.items()]
+            chunks = [self._chunk(source, found) for source, found in polled.items()]
+        return chunks + self._passed_over()
 
     def _join(self) -> None:
         """Takes part in a rebalance, if there is one.
@@ -112,8 +114,27 @@ class GroupReader:
 
     def _chunk(self, source: ClusterPartition, found: Sequence[Any]) -> Chunk:
         records = [Record(one.offset, one.timestamp, one.key, one.value) for one in found]
-        position = self._consumer.position(source, timeout_ms=0) or 0
-        return Chunk(self._cluster.own(source), records, max(position, records[-1].offset + 1))
+        partition = self._cluster.own(source)
+        next_offset = max(self._position(source), records[-1].offset + 1)
+        if partition in self._started:
+            self._started[partition] = next_offset
+        return Chunk(partition, records, next_offset)
+
+    def _passed_over(self) -> list[Chunk]:
+        """The partitions of which a fetch had nothing but what others have aborted, and transactions' marks:
+        no poll of the library tells of that. O(partitions)."""
+        passed = []
+        for partition, told in self._started.items():
+            position = self._position(self._cluster.partition(partition))
+            if position > told:
+                self._started[partition] = position
+                passed.append(Chunk(partition, [], position))
+        return passed
+
+    def _position(self, source: ClusterPartition) -> int:
+        """Where the library goes on. Its public ``position`` may ask the cluster, and takes long anyway."""
+        state = self._consumer._subscription.assignment.get(source)
+        return -1 if state is None or state.position is None else int(state.position.offset)
 
     def wait(self, commands: CommandReader, news: threading.Event, timeout_s: float) -> None:
         """Waits until ``news`` is set or a fetch comes in. Not in a rebalance: there ``poll`` waits."""
@@ -140,7 +161,7 @@ class GroupReader:
     def start(self, partition: TopicPartition, offset: int) -> None:
         self._share.check(partition)
         self._consumer.seek(self._cluster.partition(partition), offset)
-        self._started.add(partition)
+        self._started[partition] = offset
         self._resume(partition)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
@@ -165,7 +186,8 @@ class GroupReader:
 
     def revoke(self, partitions: Iterable[TopicPartition]) -> None:
         revoked = self._share.revoke(partitions)
-        self._started -= revoked
+        for partition in revoked:
+            self._started.pop(partition, None)
         self._paused -= revoked
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:

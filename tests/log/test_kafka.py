@@ -26,6 +26,7 @@ from service.log.confluent_errors import log_error
 from service.log.kafka import KafkaLog
 from service.log.kafka_library import CONFLUENT_KAFKA, KAFKA_PYTHON
 from service.log.port import (
+    Chunk,
     Commit,
     LogFenced,
     LogMoved,
@@ -37,7 +38,7 @@ from service.log.port import (
     StateRecord,
     TopicPartition,
 )
-from tests.log.sites import KafkaSite, begin, commands, events, eventually, gain, opened, values
+from tests.log.sites import KafkaSite, begin, commands, events, eventually, gain, opened, settle, values
 
 pytestmark = pytest.mark.kafka
 
@@ -128,6 +129,29 @@ def test_what_others_abort_is_invisible_and_passed_over(
     assert [record.offset for chunk in chunks for record in chunk.records] == [0, 5, 6, 7, 13]
     assert chunks[-1].next_offset == 14
     assert log.end_offsets([ZERO]) == {ZERO: 14}
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["committed", "aborted"])
+def test_the_end_of_a_transaction_is_passed_over_though_no_record_follows(
+    log: KafkaLog, site: KafkaSite, stranger: KafkaProducer, keep: bool
+) -> None:
+    """What a fetch brings has no record: as long as a worker is behind the end, no time passes by itself."""
+    begin(log, TOPIC, partitions=site.partitions)
+    log.append_events(TOPIC, [Message(b"k", b"0", 0)])
+    assert values(events(log, 1)) == [b"0"]
+    stranger.begin_transaction()
+    stranger.send(site.prefix + TOPIC, b"1", b"k", partition=0)
+    stranger.flush()
+    settle(log)
+    stranger.commit_transaction() if keep else stranger.abort_transaction()
+    chunks: list[Chunk] = []
+
+    def passed() -> bool:
+        chunks.extend(log.poll(timeout_s=0.1, max_records=10).chunks)
+        return bool(chunks) and chunks[-1].next_offset == 3
+
+    eventually(passed, "the end of the partition")
+    assert values(chunks) == ([b"1"] if keep else [])
 
 
 def test_what_others_have_not_committed_is_waited_for(
