@@ -118,9 +118,9 @@ class Hub:
     def close(self, feed: Feed) -> None:
         self._drop(frozenset((feed,)))
 
-    def mark(self, *, uncommitted: bool) -> int:
+    def mark(self, *, uncommitted: int) -> int:
         """The number of the first commit that the engine does not have as it is now; ``uncommitted``: it
-        has what the next commit will be. The worker's thread only."""
+        has what so many of the next commits will be. The worker's thread only."""
         return self._number + uncommitted
 
     def committed(self, outputs: Sequence[Output]) -> None:

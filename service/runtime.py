@@ -315,6 +315,8 @@ class Runtime:
                     measure_at = time.monotonic() + MEASURE_EVERY_S
             except LogUnavailable as away:
                 self._pause(away)
+        with contextlib.suppress(LogUnavailable):  # then it will be done again
+            self._worker.settle()
 
     def _waiting(self) -> list[CommandRequest | Delivery]:
         """Takes what waits in the queue; questions are answered on the spot."""

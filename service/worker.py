@@ -1,9 +1,13 @@
 """The worker: the loop that turns log into log. One thread, no locks, one commit a step.
 
 A step takes the requests that wait, polls the log, applies commands, writes a portion of the records that
-commands have left owed, applies events, and commits outputs, state and positions in one transaction. Only
-then is anybody told. If the worker dies anywhere, the next one starts from the last commit and nothing that
-was not committed has happened.
+commands have left owed, applies events, and begins to commit outputs, state and positions in one transaction.
+Only when that has been made is anybody told. If the worker dies anywhere, the next one starts from the last
+commit and nothing that was not committed has happened.
+
+The next step begins by waiting for that commit, unless much comes in: then it takes in what there is while
+the commit is under way, and waits before it begins its own. Commits are made one after the other, so at any
+time what the log lacks of the engine is the last two steps at most, and they are gone together.
 
 Catching up: the catalog is replayed from the command log. A partition whose position has seen fewer commands
 than the catalog (a crash between a command and its effects, a partition that was elsewhere) first gets what
@@ -18,8 +22,9 @@ Not for: threads, futures, HTTP (``runtime``); deciding anything about queries o
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -158,7 +163,11 @@ class Worker:
     def _forget(self) -> None:
         self.engine = self._make_engine()
         self.positions: dict[Task, int] = {}
-        self._step: _Step | None = None
+        #: taken in and not known to be committed, the oldest first, and the commit of that
+        self._steps: deque[_Step] = deque()
+        self._under_way: Future[None] | None = None
+        #: whether the last poll brought so much that the next is sure to bring more
+        self._much = False
         self._topics: frozenset[str] = frozenset()
         self._waiting: set[Task] = set()
         #: partitions lost in a rebalance that goes on, as they were, and the position they were at
@@ -193,7 +202,7 @@ class Worker:
         """Tells everybody who waits that they need not. What is in the log is still processed, unheard of."""
         waiting: list[CommandRequest | Delivery] = [*self._requests.all]
         waiting += [delivery for by_offset in self._deliveries.values() for delivery in by_offset.values()]
-        waiting += self._step.answered if self._step else []
+        waiting += [request for step in self._steps for request in step.answered]
         for request in {id(request): request for request in waiting}.values():
             request.failed(error)
         self._requests.forget_waiting()
@@ -203,7 +212,8 @@ class Worker:
         self.turn_away(error)
         self._requests.forget()
         self._deliveries.clear()
-        self._step = None
+        self._steps.clear()
+        self._under_way = None
 
     @property
     def ready(self) -> bool:
@@ -223,6 +233,7 @@ class Worker:
     def _subscribe(self) -> None:
         topics = frozenset(self.engine.source_of_topic)
         if topics != self._topics:
+            self.settle()
             self._log.subscribe(sorted(topics))
             self._topics = topics
 
@@ -237,6 +248,8 @@ class Worker:
             self._metrics.forget_partition(*task)
 
     def _assign(self, assignment: Assignment) -> None:
+        if assignment.lost or assignment.gained or self._waiting:
+            self.settle()  # positions are asked for, and there may be commits aside
         for partition in assignment.lost:
             task = Task(*partition)
             held = self.engine.release(task)
@@ -378,30 +391,32 @@ class Worker:
         was polled is kept and committed then), LogFenced where the worker must be opened anew."""
         for request in requests:
             self._accept(request)
-        if self._step is None:
+        if not self._steps or self._under_way is not None:  # or a commit is to be begun anew
+            if not self._much:
+                self.settle()
             self._judge()
             polled = self._log.poll(timeout_s=self._wait_s(timeout_s), max_records=self._max_batch_events)
-            self._step = _Step()
+            self._much = 2 * sum(len(chunk.records) for chunk in polled.chunks) >= self._max_batch_events
+            self._steps.append(_Step())
             try:
-                self._take_in(polled, self._step)
+                self._take_in(polled, self._steps[-1])
             except LogUnavailable as away:  # what was polled would be skipped by the next poll
                 raise LogFenced(f"the log went away in the middle of a step ({away})") from away
-        self._finish(self._step)
-        self._step = None
+        self._commit_steps()
         self._rebuilds.tend(self.engine.indexes())
         if not self._held:
             self.engine.tidy()
 
     def _wait_s(self, timeout_s: float) -> float:
         """How long the next poll may wait for news."""
-        if self.engine.owes or self._requests.in_work:
+        if self._much or self.engine.owes or self._requests.in_work:
             return 0.0
         return min(timeout_s, _TURN_S) if self._requests.begun else timeout_s
 
     @property
-    def uncommitted(self) -> bool:
-        """Whether what was taken in is still to be committed."""
-        return self._step is not None
+    def uncommitted(self) -> int:
+        """How many commits the engine is ahead of what is known to be in the log."""
+        return sum(bool(step.moved) for step in self._steps)
 
     def _take_in(self, polled: Polled, step: _Step) -> None:
         self._assign(polled.assignment)
@@ -597,16 +612,45 @@ class Worker:
             if not delivery.open:
                 step.answered.append(delivery)
 
-    def _finish(self, step: _Step) -> None:
-        if step.moved:
-            if step.commit is None:
-                step.commit = self._commit_of(step)
-            started = perf_counter()
-            self._log.commit(step.commit)
-            self._metrics.commit(perf_counter() - started)
+    def _commit_steps(self) -> None:
+        """Commits one step after the other; returns when the commit of the last is under way, or made."""
+        while self._steps:
+            if self._under_way is None:
+                self._under_way = self._begun(self._steps[0])
+            elif len(self._steps) > 1 or self._under_way.done():
+                self.settle()
+            else:
+                return
+
+    def _begun(self, step: _Step) -> Future[None]:
+        if not step.moved:
+            nothing: Future[None] = Future()
+            nothing.set_result(None)
+            return nothing
+        if step.commit is None:
+            step.commit = self._commit_of(step)
+        started = perf_counter()
+        commit = self._log.begin_commit(step.commit)
+
+        def ended(commit: Future[None]) -> None:
+            if commit.exception() is None:
+                self._metrics.commit(perf_counter() - started)
+
+        commit.add_done_callback(ended)
+        return commit
+
+    def settle(self) -> None:
+        """Waits for the commit that is under way, if one is, and tells everybody whom it concerns. Raises as
+        ``step`` does."""
+        if self._under_way is None:
+            return
+        commit, self._under_way = self._under_way, None
+        commit.result()
+        step = self._steps.popleft()
+        if step.commit is not None:
             if self._listener is not None:
                 self._listener.committed(step.commit.outputs)
-            for task in step.moved:
+            for task in step.moved & self.engine.tables.keys():
                 self._count_streams(task)
         for count in step.count:
             count()

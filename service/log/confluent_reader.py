@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby, islice, repeat
 from operator import is_
@@ -64,7 +64,9 @@ def _by_place(found: Sequence[Found]) -> Iterator[tuple[tuple[str, int], list[Re
 class GroupReader:
     """The events of those partitions that the group gives to this worker."""
 
-    def __init__(self, cluster: Cluster, group: str, session_timeout_s: float) -> None:
+    def __init__(
+        self, cluster: Cluster, group: str, session_timeout_s: float, before_loss: Callable[[], None]
+    ) -> None:
         self._cluster = cluster
         session_timeout_ms = int(session_timeout_s * 1000)
         self._consumer = cluster.consumer(
@@ -78,7 +80,7 @@ class GroupReader:
             enable_partition_eof=True,
         )
         self._notes = Notes(cluster.beside, group)
-        self._share = Share()
+        self._share = Share(before_loss)
         self._topics: list[str] = []
         #: where reading goes on, of every partition that has been started
         self._positions: dict[TopicPartition, int] = {}

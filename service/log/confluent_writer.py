@@ -18,6 +18,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Written
+from confluent_kafka import TopicPartition as ClusterPartition
 
 from service.log.confluent_client import BATCH_OVERHEAD_BYTES, Cluster
 from service.log.confluent_errors import log_error
@@ -48,7 +49,7 @@ _UNHEARD = logging.Logger("librdkafka", logging.CRITICAL + 1)
 
 
 class Transactions:
-    """One transactional producer, and another after a failure. Used by the runtime's thread only.
+    """One transactional producer, and another after a failure; used by one thread after the other.
     ``lasts_s``: the longest that a transaction may take."""
 
     def __init__(self, cluster: Cluster, transactional_id: str, lasts_s: float) -> None:
@@ -75,14 +76,14 @@ class Transactions:
         if producer is not None:
             _discard(producer)
 
-    def commit(
+    def begin(
         self,
         outputs: Sequence[Output],
         state: Iterable[Placed],
         marks: Mapping[TopicPartition, Mark],
         membership: Any,
         ts: int,
-    ) -> None:
+    ) -> Callable[[], None]:
         names = {topic: self._cluster.name(topic) for topic in {output.topic for output in outputs}}
 
         def fill(producer: Producer) -> None:
@@ -92,7 +93,7 @@ class Transactions:
             for (topic, number), key, record in state:
                 produce(self._cluster.name(topic), record, key, number, None, None, ts)
 
-        self._run(fill, marks, membership)
+        return self._begun(fill, marks, membership)
 
     def append(self, messages: Iterable[Placed], ts: int) -> list[int]:
         offsets: list[int] = []
@@ -104,18 +105,18 @@ class Transactions:
             for (topic, number), key, value in messages:
                 producer.produce(self._cluster.name(topic), value, key, number, placed, None, ts)
 
-        self._run(fill, {}, None, offsets)
+        self._begun(fill, {}, None, offsets)()
         return offsets  # those of one partition are acknowledged in their order
 
-    def _run(
+    def _begun(
         self,
         fill: Callable[[Producer], None],
         marks: Mapping[TopicPartition, Mark],
         membership: Any,
-        offsets: list[int] | None = None,
-    ) -> None:
-        """Writes what ``fill`` produces, and ``marks`` of the group, in one transaction. ``offsets`` is
-        filled as it is acknowledged."""
+        offsets: Sequence[int] = (),
+    ) -> Callable[[], None]:
+        """Begins a transaction with what ``fill`` produces, which fills ``offsets`` as it is acknowledged;
+        what is returned ends it, with ``marks`` of the group."""
         if self._fenced is not None:
             raise self._fenced
         if self._closed:
@@ -125,9 +126,22 @@ class Transactions:
         try:
             producer.begin_transaction()
             fill(producer)
-            deadline = time.monotonic() + self._cluster.timeout_s  # messages may take long to be made
-            if marks:
-                marked = [self._cluster.marked(*mark) for mark in marks.items()]
+        except Exception as error:
+            raise self._give_up(producer, error) from error
+        deadline = time.monotonic() + self._cluster.timeout_s  # messages may take long to be made
+        marked = [self._cluster.marked(*mark) for mark in marks.items()]
+        return lambda: self._end(producer, deadline, marked, membership, offsets)
+
+    def _end(
+        self,
+        producer: Producer,
+        deadline: float,
+        marked: list[ClusterPartition],
+        membership: Any,
+        offsets: Sequence[int],
+    ) -> None:
+        try:
+            if marked:
                 left_s = _left_s(deadline)
                 _in_time(lambda: producer.send_offsets_to_transaction(marked, membership, left_s), left_s)
             if producer.flush(_left_s(deadline)):
@@ -142,12 +156,12 @@ class Transactions:
             producer.commit_transaction(_left_s(deadline))
         except Exception as error:
             aborts = isinstance(error, KafkaException) and error.args[0].txn_requires_abort()
-            if aborts or _FAILED in (offsets or ()):
+            if aborts or _FAILED in offsets:
                 raise self._give_up(producer, error) from error
             self._producer = None
             _discard(producer)
             _forget_frames(error)
-            self._fenced = OutcomeUnknown(error, offsets or [])
+            self._fenced = OutcomeUnknown(error, list(offsets))
             raise self._fenced from error
 
     def _start(self) -> Producer:

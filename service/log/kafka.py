@@ -15,6 +15,8 @@ What is particular here:
 - While the cluster is away ``poll`` finds nothing; the other calls raise LogUnavailable after ``timeout_s``.
 - In a rebalance ``poll`` may take a third of a second longer than it was asked to.
 - An ``append_events`` that fails may have appended some of its messages.
+- What a commit writes has been handed to the library when ``begin_commit`` returns; a thread of its own then
+  waits for the cluster. Whoever loses partitions meanwhile waits for that first.
 - Commands are written under an id that all workers share (``kafka_pen``); an ``append_commands`` that raises
   LogFenced leaves the rest of the log as it was.
 
@@ -27,6 +29,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from service.log import topics
 from service.log.clock import now_ms
@@ -115,6 +118,9 @@ class KafkaLog:
         self._next_command = 0
         self._news = threading.Event()
         self._woken = False
+        #: ends transactions, one at a time, while the runtime's thread goes on
+        self._committing: ThreadPoolExecutor | None = None
+        self._under_way: Future[None] | None = None
 
     def open(self) -> None:
         try:
@@ -123,7 +129,9 @@ class KafkaLog:
             self._transactions.open()
             self._appender.open()
             self._command_reader = self._library.command_reader(self._cluster, topics.COMMANDS)
-            self._events = self._library.group_reader(self._cluster, self._group, self._session_timeout_s)
+            self._events = self._library.group_reader(
+                self._cluster, self._group, self._session_timeout_s, self._let_end
+            )
         except BaseException:
             self.close()
             raise
@@ -150,6 +158,11 @@ class KafkaLog:
         events, self._events = self._events, None
         commands, self._command_reader = self._command_reader, None
         self._unread_commands, self._next_command = [], 0
+        self._let_end()
+        self._under_way = None
+        if self._committing is not None:
+            self._committing.shutdown(wait=False)
+            self._committing = None
         with contextlib.ExitStack() as ending:  # in reverse, and all of it whatever happens
             ending.enter_context(contextlib.suppress(LogError))
             ending.callback(self._cluster.close)
@@ -262,6 +275,9 @@ class KafkaLog:
     # ---- writing
 
     def commit(self, commit: Commit) -> None:
+        self.begin_commit(commit).result()
+
+    def begin_commit(self, commit: Commit) -> Future[None]:
         events = self._reader
         gone = (commit.positions.keys() | commit.state.keys()) - events.owned
         if gone or (commit.positions and events.membership is None):
@@ -270,9 +286,18 @@ class KafkaLog:
             partition: Mark(position.event, str(position.command))
             for partition, position in commit.positions.items()
         }
-        self._transactions.commit(
+        end = self._transactions.begin(
             commit.outputs, self._state(commit), marks, events.membership, self._clock_ms()
         )
+        self._committing = self._committing or ThreadPoolExecutor(1, thread_name_prefix="kafka-commit")
+        self._under_way = self._committing.submit(end)
+        return self._under_way
+
+    def _let_end(self) -> None:
+        """The commit that is under way, if any, has ended then: the group takes its positions from whom they
+        belong to, and until it deals anew that is this worker."""
+        if self._under_way is not None:
+            wait([self._under_way])
 
     def _state(self, commit: Commit) -> Iterator[Placed]:
         for partition, records in commit.state.items():

@@ -109,7 +109,8 @@ class CommandReader(Protocol):
 
 class GroupReader(Protocol):
     """The events of those partitions that the group gives to this worker; see ``kafka_reader``. Made of a
-    cluster, the group's name, and the silence (seconds) after which the group passes over a worker."""
+    cluster, the group's name, the silence (seconds) after which the group passes over a worker, and what is
+    to be done, by the thread that polls, before partitions are lost."""
 
     @property
     def owned(self) -> AbstractSet[TopicPartition]: ...
@@ -153,7 +154,7 @@ class GroupReader(Protocol):
 
 
 class Transactions(Protocol):
-    """One transactional producer at a time. Used by the runtime's thread only; see ``kafka_writer``.
+    """One transactional producer at a time, used by one thread after the other; see ``kafka_writer``.
 
     Both writers raise LogUnavailable or LogUnusable when nothing has been written, LogFenced when nothing
     has been and nothing must be, OutcomeUnknown when nobody knows. ``ts`` stamps the messages, ms since 1970.
@@ -168,15 +169,16 @@ class Transactions(Protocol):
 
     def close(self) -> None: ...
 
-    def commit(
+    def begin(
         self,
         outputs: Sequence[Output],
         state: Iterable[Placed],
         marks: Mapping[TopicPartition, Mark],
         membership: Any,
         ts: int,
-    ) -> None:
-        """Writes messages and the marks of the group in one transaction."""
+    ) -> Callable[[], None]:
+        """Sends messages in a transaction. What is returned ends it, with the marks of the group: it is
+        called once, by any thread, and nothing else is asked of this until it has come back."""
 
     def append(self, messages: Iterable[Placed], ts: int) -> list[int]:
         """Writes messages in one transaction; returns their offsets in order."""

@@ -37,7 +37,9 @@ _NOTE_END = "\0"
 class GroupReader:
     """The events of those partitions that the group gives to this worker."""
 
-    def __init__(self, cluster: Cluster, group: str, session_timeout_s: float) -> None:
+    def __init__(
+        self, cluster: Cluster, group: str, session_timeout_s: float, before_loss: Callable[[], None]
+    ) -> None:
         self._cluster = cluster
         session_timeout_ms = int(session_timeout_s * 1000)
         self._consumer = cluster.consumer(
@@ -53,7 +55,7 @@ class GroupReader:
         #: where reading goes on as the last poll has told it, of every partition that has been started
         self._started: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
-        self._share = Share()
+        self._share = Share(before_loss)
 
     @property
     def owned(self) -> set[TopicPartition]:

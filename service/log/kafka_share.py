@@ -6,7 +6,7 @@ another worker may have had it in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from service.log.port import Assignment, LogFenced, TopicPartition
@@ -14,9 +14,10 @@ from service.log.port import Assignment, LogFenced, TopicPartition
 
 class Share:
     """``joined``: whether the group has dealt; ``membership``: the library's word for the generation that it
-    has dealt for, or None."""
+    has dealt for, or None. ``before_loss`` is called before partitions are lost."""
 
-    def __init__(self) -> None:
+    def __init__(self, before_loss: Callable[[], None]) -> None:
+        self._before_loss = before_loss
         self.owned: set[TopicPartition] = set()
         self.joined = True
         self.membership: Any = None
@@ -25,6 +26,7 @@ class Share:
 
     def revoke(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
         """The group deals anew; returns those partitions that were had until now."""
+        self._before_loss()
         self.joined = False
         self.membership = None
         revoked = self.owned.intersection(partitions)

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 from kafka import KafkaProducer
 from kafka import TopicPartition as ClusterPartition
@@ -62,7 +62,7 @@ class Partitions:
 
 
 class Transactions:
-    """One transactional producer, and another after a failure. Used by the runtime's thread only.
+    """One transactional producer, and another after a failure; used by one thread after the other.
     ``lasts_s``: the longest that a transaction may take."""
 
     def __init__(self, cluster: Cluster, transactional_id: str, lasts_s: float) -> None:
@@ -90,15 +90,15 @@ class Transactions:
         if producer is not None:
             _discard(producer)
 
-    def commit(
+    def begin(
         self,
         outputs: Sequence[Output],
         state: Iterable[Placed],
         marks: Mapping[TopicPartition, Mark],
         membership: ConsumerGroupMetadata | None,
         ts: int,
-    ) -> None:
-        """Writes messages and the marks of the group in one transaction."""
+    ) -> Callable[[], None]:
+        """Sends messages in a transaction; what is returned ends it, with the marks of the group."""
 
         def fill(producer: KafkaProducer, partitions: Partitions) -> Iterator[Any]:
             for topic, key, value in outputs:
@@ -111,24 +111,18 @@ class Transactions:
             self._cluster.partition(partition): OffsetAndMetadata(mark.offset, mark.metadata, -1)
             for partition, mark in marks.items()
         }
-        self._run(fill, offsets, membership)
+        producer, futures, deadline = self._filled(fill)
+        return lambda: self._end(producer, futures, deadline, offsets, membership)
 
     def append(self, messages: Iterable[Placed], ts: int) -> list[int]:
         """Writes messages in one transaction; returns their offsets in order."""
-        written = self._run(lambda producer, partitions: _sent(producer, partitions, messages, ts))
-        return [future.value.offset for future in written]
+        filled = self._filled(lambda producer, partitions: _sent(producer, partitions, messages, ts))
+        self._end(*filled, {}, None)
+        return [future.value.offset for future in filled[1]]
 
-    def _run(
-        self,
-        fill: _Fill,
-        offsets: Mapping[ClusterPartition, OffsetAndMetadata] | None = None,
-        membership: ConsumerGroupMetadata | None = None,
-    ) -> list[Any]:
-        """Writes what ``fill`` sends, and ``offsets`` of the group, in one transaction.
-
-        Returns the acknowledged futures in order. Raises LogUnavailable or LogUnusable when nothing of it
-        has been written, LogFenced when nothing has been and must not be, OutcomeUnknown when nobody knows.
-        """
+    def _filled(self, fill: _Fill) -> tuple[KafkaProducer, list[Any], float]:
+        """Begins a transaction with what ``fill`` sends. Returns its producer, the futures of the messages,
+        in order, and when all of it must have been written."""
         if self._fenced is not None:
             raise self._fenced
         if self._closed:
@@ -141,17 +135,29 @@ class Transactions:
         try:
             producer.begin_transaction()
             futures.extend(fill(producer, Partitions(producer, self._cluster)))
-            deadline = time.monotonic() + self._cluster.timeout_s  # messages may take long to be made
+        except Exception as error:
+            self._raise(producer, futures, error)
+        return producer, futures, time.monotonic() + self._cluster.timeout_s  # making them may take long
+
+    def _end(
+        self,
+        producer: KafkaProducer,
+        futures: Sequence[Any],
+        deadline: float,
+        offsets: Mapping[ClusterPartition, OffsetAndMetadata],
+        membership: ConsumerGroupMetadata | None,
+    ) -> None:
+        """Commits a transaction with ``offsets`` of the group. Raises LogUnavailable or LogUnusable when
+        nothing of it has been written, LogFenced when nothing has been and must not be, OutcomeUnknown when
+        nobody knows."""
+        try:
             if offsets:
                 step = producer._transaction_manager.send_offsets_to_transaction(offsets, membership)
                 _await(producer, step, deadline)
             producer.flush(max(deadline - time.monotonic(), 0))
             _check(futures)
         except Exception as error:
-            cause = self._give_up(producer, futures, error)
-            if cause is error:
-                raise
-            raise cause from error
+            self._raise(producer, futures, error)
         try:
             _await(producer, producer._transaction_manager.begin_commit(), deadline)
         except Exception as error:
@@ -159,7 +165,6 @@ class Transactions:
             _discard(producer)
             self._fenced = OutcomeUnknown(error, [future.value.offset for future in futures])
             raise self._fenced from error
-        return futures
 
     def _start(self) -> KafkaProducer:
         producer = _producer(
@@ -177,6 +182,13 @@ class Transactions:
             raise
         self._producer = producer
         return producer
+
+    def _raise(self, producer: KafkaProducer, futures: Sequence[Any], error: Exception) -> NoReturn:
+        """What a transaction has failed of, once it has been aborted."""
+        cause = self._give_up(producer, futures, error)
+        if cause is error:
+            raise error
+        raise cause from error
 
     def _give_up(self, producer: KafkaProducer, futures: Sequence[Any], error: Exception) -> Exception:
         """Aborts, throws the producer away and returns what to raise."""

@@ -3,7 +3,8 @@
 Idea: everything durable is a log. Events come in on *event topics* (one a source), changes of the query set
 on the *command topic* (one partition, so commands are totally ordered), results go out on *output topics*,
 and the state of an event partition lives in keyed *state records*. One call, ``commit``, makes outputs,
-state and position durable together or not at all. That is the whole of exactly-once.
+state and position durable together or not at all. That is the whole of exactly-once. It may be begun alone
+(``begin_commit``), so that the next events are read and processed while it is under way.
 
 Who calls: the runtime's one thread calls everything; other threads may call only ``append_events``,
 ``read`` and ``end_offsets``. Nothing here decodes a payload or knows what a query is.
@@ -14,6 +15,7 @@ Adapters: ``sqlite`` (one file, no server, one partition a topic) and ``kafka``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
 #: Commands that one poll returns: they hold events up, so many of them must not come at once.
@@ -191,6 +193,11 @@ class Log(Protocol):
 
     def commit(self, commit: Commit) -> None:
         """Makes it all durable in one transaction, or raises and nothing of it is."""
+
+    def begin_commit(self, commit: Commit) -> Future[None]:
+        """As ``commit``, which it begins: the future is done when all is durable. Either raises what
+        ``commit`` would. Until the future is done positions and state are not to be asked for, nor is another
+        commit to be begun; what a poll reports lost was lost after that."""
 
     def append_commands(self, commands: Iterable[Message], *, after: int) -> list[int]:
         """Appends to the command topic in one transaction of its own; returns the offsets in order.

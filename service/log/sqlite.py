@@ -22,6 +22,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from itertools import chain, count
 from pathlib import Path
 
@@ -258,6 +259,12 @@ class SqliteLog:
                 done = {topic: position.event for (topic, _), position in commit.positions.items()}
                 self._expire(writer, {ids[name]: done.get(name, math.inf) for name in used})
             self._advance(ends)
+
+    def begin_commit(self, commit: Commit) -> Future[None]:
+        self.commit(commit)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
 
     def _expire(self, writer: sqlite3.Connection, topics: dict[int, float]) -> None:
         """Removes what is too old of topics, each below an offset; a part at a time. O(removed)."""

@@ -86,6 +86,7 @@ def service(
         profiler.enable()
     while min(worker.positions.values()) < count:
         worker.step([], timeout_s=1)
+    worker.settle()
     spent = watch.spent()
     profiler.disable()
     worker.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -108,13 +109,21 @@ class Spy:
         self._stamps += [record.ts for chunk in polled.chunks for record in chunk.records]
         return polled
 
-    def commit(self, commit: Commit) -> None:
-        self._log.commit(commit)
+    def begin_commit(self, commit: Commit) -> Future[None]:
         if self._keeps:
             self.commits.append(commit)
-        now_ms = time.time() * 1000
-        self.ages_ms += [now_ms - stamp for stamp in self._stamps]
-        self._stamps.clear()
+        stamps, self._stamps = self._stamps, []
+
+        def ended(_: Future[None]) -> None:
+            now_ms = time.time() * 1000
+            self.ages_ms += [now_ms - stamp for stamp in stamps]
+
+        under_way = self._log.begin_commit(commit)
+        under_way.add_done_callback(ended)
+        return under_way
+
+    def commit(self, commit: Commit) -> None:
+        self.begin_commit(commit).result()
 
     def summary(self) -> dict[str, Any]:
         digest = hashlib.sha256()

@@ -44,12 +44,12 @@ class Mortal:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
-    def commit(self, commit: Commit) -> None:
+    def begin_commit(self, commit: Commit) -> Future[None]:
         if self.armed:
             self.reached.set()
             self.killed.wait(PATIENCE_S)
             raise Died("killed before the commit")
-        self._log.commit(commit)
+        return self._log.begin_commit(commit)
 
 
 class Instance:

@@ -160,7 +160,7 @@ def fleet(
         folder,
         [
             *("--log", f"kafka:{address}", "--topic-prefix", prefix, "--group", f"{prefix}group"),
-            *("--partitions", str(PARTITIONS), "--max-batch-events", "60", "--max-ids-per-record", "12"),
+            *("--partitions", str(PARTITIONS), "--max-batch-events", "24", "--max-ids-per-record", "12"),
             *("--log-timeout-s", str(LOG_TIMEOUT_S), "--session-timeout-s", str(SESSION_S)),
             *map(str, more),
         ],

@@ -22,6 +22,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from functools import wraps
 from typing import Any
 
@@ -104,17 +105,29 @@ class _Commit:
         self.flush: Callable[[], Any] = lambda: None
 
     def watch(self, writer: type) -> None:
-        inner = writer.commit  # type: ignore[attr-defined]
+        inner = writer.begin  # type: ignore[attr-defined]
 
         @wraps(inner)
-        def commit(transactions: Any, outputs: Any, *arguments: Any) -> None:
-            self._thread, self._outputs, self._sent = threading.get_ident(), len(outputs), 0
-            try:
-                inner(transactions, outputs, *arguments)
-            finally:
-                self._thread = 0
+        def begin(transactions: Any, outputs: Any, *arguments: Any) -> Callable[[], None]:
+            self._outputs, self._sent = len(outputs), 0
+            with self._by_this_thread():
+                end = inner(transactions, outputs, *arguments)
 
-        writer.commit = commit  # type: ignore[attr-defined]
+            def ending() -> None:
+                with self._by_this_thread():
+                    end()
+
+            return ending
+
+        writer.begin = begin  # type: ignore[attr-defined]
+
+    @contextlib.contextmanager
+    def _by_this_thread(self) -> Iterator[None]:
+        self._thread = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._thread = 0
 
     @property
     def goes_on(self) -> bool:
@@ -146,6 +159,12 @@ def _wire(fuse: Fuse) -> None:
     def matched(result: None, worker: Worker, polled: Any, step: Any) -> None:
         if step.outputs:
             fuse.reach("after match")
+        if step.outputs and worker.uncommitted > 1:
+            fuse.reach("after match in a commit")
+
+    def begun(commit: Future[None], *_: Any) -> Future[None]:
+        commit.add_done_callback(lambda _: fuse.reach("after commit"))
+        return commit
 
     commit = _Commit(fuse)
 
@@ -220,7 +239,7 @@ def _wire(fuse: Fuse) -> None:
     _around(Worker, "_apply_commands", after=applied)
     _around(Worker, "_make_up", before=at("before catching up"), after=past("after catching up"))
     _around(KafkaLog, "restore", after=restored)
-    _around(KafkaLog, "commit", after=past("after commit"))
+    _around(KafkaLog, "begin_commit", after=begun)
     _around(KafkaLog, "append_commands", before=appending, after=appended)
 
 

@@ -35,6 +35,7 @@ AT_WORK = (
     Fuse("while restoring", 3),
     Fuse("after poll", 3),
     Fuse("after match", 2),
+    Fuse("after match in a commit"),
     Fuse("while producing", 3),
     Fuse("while writing state", 4),
     Fuse("while writing a page", 2),

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from service.log.port import (
     Assignment,
     Chunk,
     Commit,
+    LogError,
     LogMoved,
     Message,
     Output,
@@ -178,6 +181,16 @@ class MemoryLog:
         self.store.positions.update(commit.positions)
         self.fate.meet("commit", after=True)
 
+    def begin_commit(self, commit: Commit) -> Future[None]:
+        done: Future[None] = Future()
+        try:
+            self.commit(commit)
+        except LogError as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+        return done
+
     def append_commands(self, commands: Iterable[Message], *, after: int) -> list[int]:
         self.fate.meet("append_commands", after=False)
         first = len(self.store.commands)
@@ -200,3 +213,79 @@ class MemoryLog:
 
     def read(self, topic: str, *, after: int, limit: int) -> tuple[list[Record], int]:
         raise NotImplementedError
+
+
+class _UnderWay(Future[None]):
+    """A commit that ends when it is waited for."""
+
+    def __init__(self, end: Callable[[], None]) -> None:
+        super().__init__()
+        self._end = end
+
+    def result(self, timeout: float | None = None) -> None:
+        if not self.done():
+            try:
+                self._end()
+            except LogError as error:
+                self.set_exception(error)
+            else:
+                self.set_result(None)
+        super().result(timeout)
+
+
+class SlowLog(MemoryLog):
+    """A log whose commits are under way for a while. One that has begun is made when it is waited for, as
+    late as can be."""
+
+    _under_way: _UnderWay | None = None
+
+    def begin_commit(self, commit: Commit) -> Future[None]:
+        self._require_calm()
+        self._under_way = _UnderWay(self._begun(commit))
+        return self._under_way
+
+    def _begun(self, commit: Commit) -> Callable[[], None]:
+        """Begins a commit; what is returned ends it."""
+        return lambda: self.commit(commit)
+
+    def _require_calm(self) -> None:
+        assert self._under_way is None or self._under_way.done(), "a commit is under way"
+
+    def _let_end(self) -> None:
+        if self._under_way is not None:
+            with suppress(LogError):
+                self._under_way.result()
+
+    def poll(self, *, timeout_s: float, max_records: int) -> Polled:
+        if self._lost:
+            self._let_end()
+        return super().poll(timeout_s=timeout_s, max_records=max_records)
+
+    def close(self) -> None:
+        self._let_end()
+        super().close()
+
+    def position(self, partition: TopicPartition) -> Position | None:
+        self._require_calm()
+        return super().position(partition)
+
+    def restore(self, partition: TopicPartition) -> Iterator[StateRecord]:
+        self._require_calm()
+        return super().restore(partition)
+
+
+class SecretiveLog(SlowLog):
+    """One whose commits are made at once, which nobody hears of until somebody waits for it."""
+
+    def _begun(self, commit: Commit) -> Callable[[], None]:
+        error: LogError | None = None
+        try:
+            self.commit(commit)
+        except LogError as raised:
+            error = raised
+
+        def end() -> None:
+            if error is not None:
+                raise error
+
+        return end

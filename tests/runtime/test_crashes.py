@@ -14,11 +14,11 @@ import pytest
 
 from service.engine.commands import Command, DeleteQuery, PatchQuery, PutQuery, PutSource
 from service.engine.engine import Engine, EngineLimits
-from service.log.port import LogError, LogFenced, LogMoved, Message, Output
+from service.log.port import LogError, LogFenced, LogMoved, LogUnavailable, Message, Output
 from service.metrics import Metrics
 from service.requests import CommandRequest
 from service.worker import Worker
-from tests.runtime.memory_log import Died, Fate, MemoryLog, Store
+from tests.runtime.memory_log import Died, Fate, MemoryLog, SecretiveLog, SlowLog, Store
 
 TOPIC = "events.s"
 Act = Callable[["Life"], None]
@@ -54,8 +54,12 @@ class Life:
 
     script = SCRIPT
     make_engine: Callable[[], Engine] = Engine
+    make_log: type[MemoryLog] = MemoryLog
+    max_batch_events = 100
     #: turns of the loop after each act; as many again for a command
     turns = 4
+    #: the most commits that were not known to be made when a step had been taken in
+    most_uncommitted = 0
 
     def __init__(self, fate: Fate) -> None:
         self.store = Store()
@@ -64,12 +68,12 @@ class Life:
 
     def _begin(self) -> Worker:
         return Worker(
-            MemoryLog(self.store, self.fate),
+            self.make_log(self.store, self.fate),
             type(self).make_engine,
             Metrics(),
             clock=lambda: 1000,
             max_message_bytes=1 << 20,
-            max_batch_events=100,
+            max_batch_events=self.max_batch_events,
         )
 
     def survive(self, act: Callable[[], None]) -> None:
@@ -78,6 +82,8 @@ class Life:
             act()
         except Died:
             self.worker = self._begin()
+            self.survive(self._settle)
+        except LogUnavailable:
             self.survive(self._settle)
         except LogFenced:
             self.worker.close()
@@ -91,6 +97,10 @@ class Life:
             turns = 4
         for _ in range(turns):
             self.worker.step([], timeout_s=0)
+            self.most_uncommitted = max(self.most_uncommitted, self.worker.uncommitted)
+
+    def _process(self) -> None:
+        self._settle()
 
     def pay(self) -> None:
         """Writes all that is owed."""
@@ -109,7 +119,7 @@ class Life:
             if isinstance(act, list):
                 for message in act:
                     self.store.append(TOPIC, message)
-                self.survive(self._settle)
+                self.survive(self._process)
             else:
                 self._command(act)
         self.pay()
@@ -141,14 +151,41 @@ def _by_stream(outputs: list[Output]) -> dict[bytes | None, list[tuple[str, Any]
     return streams
 
 
-def _uninterrupted() -> tuple[Life, Fate]:
+class Hasty(Life):
+    """Takes in what comes next while a commit is under way: two events are much."""
+
+    make_log = SlowLog
+    max_batch_events = 2
+    turns = 8
+
+
+class HastyInTheDark(Hasty):
+    make_log = SecretiveLog
+
+
+class Moving(Hasty):
+    """Loses its partitions while the commit of what came first is under way, and gets them back."""
+
+    def _process(self) -> None:
+        if self.worker.engine.sets:
+            self.worker.step([], timeout_s=0)
+            log = self.worker._log
+            assert isinstance(log, MemoryLog)
+            log.rebalance()
+        self._settle()
+
+
+LIVES = (Life, Hasty, HastyInTheDark, Moving)
+
+
+def _uninterrupted(kind: type[Life]) -> tuple[Life, Fate]:
     fate = Fate()
-    life = Life(fate)
+    life = kind(fate)
     life.play()
     return life, fate
 
 
-CLEAN, COUNTED = _uninterrupted()
+CLEAN, COUNTED = _uninterrupted(Life)
 
 
 def test_the_uninterrupted_run_says_what_the_script_means() -> None:
@@ -172,36 +209,45 @@ def test_the_uninterrupted_run_says_what_the_script_means() -> None:
     assert sum(topic == "dead_letter" for topic, _, _ in CLEAN.outputs()) == 1
 
 
+@pytest.mark.parametrize("kind", LIVES)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_death_at_every_call_changes_nothing(after: bool) -> None:
+def test_death_at_every_call_changes_nothing(after: bool, kind: type[Life]) -> None:
     expected = _by_stream(CLEAN.outputs())
+    calm, counted = _uninterrupted(kind)
+    assert _by_stream(calm.outputs()) == expected
+    assert calm.most_uncommitted == (kind is not Life), "a commit is under way between two steps"
     died = 0
-    for at in range(COUNTED.calls):
+    for at in range(counted.calls):
         fate = Fate(at=at, after=after)
-        life = Life(fate)
+        life = kind(fate)
         life.play()
         died += fate.at == -1
-        assert _by_stream(life.outputs()) == expected, f"died at call {at}, {COUNTED.names[at]}"
+        assert _by_stream(life.outputs()) == expected, f"died at call {at}, {counted.names[at]}"
     assert died > 10
 
 
+@pytest.mark.parametrize("kind", LIVES)
 @pytest.mark.parametrize(
     ("error", "after", "calls"),
     [
         (LogMoved("another writes"), False, {"append_commands"}),
+        (LogUnavailable("away"), False, {"commit"}),
         (LogFenced("not known, and not written"), False, {"append_commands", "commit"}),
         (LogFenced("not known, and written"), True, {"append_commands", "commit"}),
     ],
 )
-def test_what_is_refused_or_unknown_changes_nothing(error: LogError, after: bool, calls: set[str]) -> None:
+def test_what_is_refused_or_unknown_changes_nothing(
+    error: LogError, after: bool, calls: set[str], kind: type[Life]
+) -> None:
     expected = _by_stream(CLEAN.outputs())
     commands = [record.value for record in CLEAN.store.commands]
-    for at in [at for at, name in enumerate(COUNTED.names) if name in calls]:
+    _, counted = _uninterrupted(kind)
+    for at in [at for at, name in enumerate(counted.names) if name in calls]:
         fate = Fate(at=at, after=after, error=error)
-        life = Life(fate)
+        life = kind(fate)
         life.play()
         assert fate.at == -1
-        assert _by_stream(life.outputs()) == expected, f"{error} at call {at}, {COUNTED.names[at]}"
+        assert _by_stream(life.outputs()) == expected, f"{error} at call {at}, {counted.names[at]}"
         assert [record.value for record in life.store.commands] == commands, "written once, or not at all"
 
 
