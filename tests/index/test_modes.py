@@ -27,14 +27,12 @@ FILES = (
     "test_baselines_intervals.py",
     "test_baselines_boxes.py",
     "test_baselines_borders.py",
-    "test_bitmaps.py",
-    "test_default.py",
     "test_contract.py",
 )
 
 
-#: Of many boxes, too many for plain Python, and full of unsigned indexes. Of the others numpy checks every
-#: access too, without the JIT.
+#: Of many boxes, too many for plain Python, and full of unsigned indexes: what they are about is there too in
+#: the contract suite. Of the others numpy checks every access, without the JIT.
 LARGE = ("test_kd.py", "test_windows.py", "test_bitmaps.py", "test_default.py")
 
 
