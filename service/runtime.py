@@ -303,10 +303,12 @@ class Runtime:
 
     def _turn(self) -> None:
         measure_at = time.monotonic()
+        idle_s = 0.0  # at first: there may be nothing to wait for until it is ready
         while not self._stopping.is_set():
             try:
                 busy = not self._queue.empty()
-                self._worker.step(self._waiting(), timeout_s=0.0 if busy else IDLE_POLL_S)
+                self._worker.step(self._waiting(), timeout_s=0.0 if busy else idle_s)
+                idle_s = IDLE_POLL_S
                 if not self._ready.is_set() and self._worker.ready:
                     self._ready.set()
                     self._metrics.ready(True)

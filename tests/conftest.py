@@ -9,8 +9,8 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-# Brokers and Spark sessions of tests live for minutes: Java's second compiler would take more time than it saves,
-# and without it a broker starts in half the time.
+# Brokers and Spark sessions of tests live for minutes: Java's second compiler would take more time than it
+# saves, and without it a broker starts in half the time.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 LONGEST = (
