@@ -26,7 +26,7 @@ LOWEST = -MOST
 TINY = float(np.nextafter(0.0, 1.0))
 
 QUICK = settings(
-    max_examples=4 if SMALL else 25,
+    max_examples=4 if SMALL else 15,
     stateful_step_count=10 if SMALL else 25,
     deadline=None,
     database=None,

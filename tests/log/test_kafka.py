@@ -256,6 +256,44 @@ def test_partitions_move_and_carry_their_position(
     assert {value for _, value in site.outputs("matches")} == {b"v", b"after"}
 
 
+def test_partitions_are_lost_only_when_the_commit_under_way_has_ended(
+    make: Callable[[str], KafkaLog], site: KafkaSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends in the middle of the rebalance, no sooner: the group takes its positions all the same."""
+    first, second = make("first"), make("second")
+    let_end, asked = first._let_end, threading.Event()
+
+    def before_loss() -> None:
+        asked.set()
+        let_end()
+
+    monkeypatch.setattr(first, "_let_end", before_loss)
+    begin(first, TOPIC, partitions=2)
+    asked.clear()
+    first.append_events(TOPIC, [Message(b"k", b"v", number) for number in range(2)])
+    events(first, 2)
+    send = first._transactions.begin
+
+    def held_back(*arguments: Any) -> Callable[[], None]:
+        end = send(*arguments)
+
+        def late() -> None:
+            assert asked.wait(20), "nothing was about to be lost"
+            end()
+
+        return late
+
+    monkeypatch.setattr(first._transactions, "begin", held_back)
+    under_way = first.begin_commit(step(1)._replace(positions={ZERO: Position(1, 1), ONE: Position(1, 1)}))
+    opened(second, TOPIC)
+    assert not under_way.done()
+    kept, moved = share(first, second)
+    assert under_way.done()
+    under_way.result()
+    assert second.position(moved) == first.position(kept) == Position(1, 1)
+    assert site.outputs("matches") == [(b"k", b"v")]
+
+
 def test_the_loser_neither_delivers_nor_commits(make: Callable[[str], KafkaLog], site: KafkaSite) -> None:
     first, second = make("first"), make("second")
     begin(first, TOPIC, partitions=2)
