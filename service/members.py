@@ -174,25 +174,38 @@ def _csv(raw: bytes, reading: Reading) -> Iterator[Member]:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Refusal(Reason.SYNTAX, "", f"byte {error.start} is not UTF-8") from None
-    rows = csv.reader(io.StringIO(text, newline=""))
-    header = next(rows, [])
+    # Strictly: a quote that is never closed would make one cell of all that follows, and what is not in the
+    # file any more is deleted.
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = next(rows, [])
+    except csv.Error as error:
+        raise Refusal(Reason.SYNTAX, "", f"line 1: {_unreadable(error)}") from None
     table = _Table(header, reading)
 
     def lines() -> Iterator[Member]:
+        begin = rows.line_num + 1  # of a row, which may go over several lines
         try:
             for row in rows:
+                place, begin = f"line {begin}", rows.line_num + 1
                 if not row:
                     continue
-                place = f"line {rows.line_num}"
                 if len(row) != len(header):
                     detail = f"has {len(row)} cells, not the {len(header)} of the header"
                     yield Member(place, None, Refusal(Reason.SYNTAX, "", detail))
                 else:
                     yield _read(place, row, table.body, reading)
         except csv.Error as error:
-            yield Member(f"line {rows.line_num}", None, Refusal(Reason.SYNTAX, "", str(error)))
+            yield Member(f"line {begin}", None, Refusal(Reason.SYNTAX, "", _unreadable(error)))
 
     return lines()
+
+
+def _unreadable(error: csv.Error) -> str:
+    return (
+        f"cannot be read from here on: {error}; a cell that begins with a quote ends with one, and a quote"
+        ' inside is written twice ("")'
+    )
 
 
 def _parquet(raw: bytes, reading: Reading) -> Iterator[Member]:

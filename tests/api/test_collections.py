@@ -295,6 +295,41 @@ def test_a_table_is_refused_by_column_and_line(own: Own) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("rows", "place"),
+    [
+        ('a,"tug\nb,yacht\nc,tug\n', "line 2"),
+        ('a,"tug"s\nb,yacht\n', "line 2"),
+        ('a,tug\n"b,yacht\nc,tug\n', "line 3"),
+        ('a,"tug\n\n"\nb,"yacht\n', "line 5"),
+        (f'a,tug\nb,"{"yacht" * 40_000}\n', "line 3"),
+    ],
+)
+def test_a_quote_that_is_not_closed_refuses_the_file(own: Own, rows: str, place: str) -> None:
+    assert counts(own.put_file("text/csv", b"id,kind\na,x\nb,y\nc,z\n")) == (3, 0, 0, 0, 3)
+    refused = own.put_file("text/csv", f"id,kind\n{rows}".encode())
+    (failure,) = refused.json()["failures"]
+    assert (refused.status_code, failure["place"], failure["reason"]) == (422, place, "syntax")
+    assert failure["detail"].endswith(
+        '; a cell that begins with a quote ends with one, and a quote inside is written twice ("")'
+    )
+    assert own.ids() == ["a", "b", "c"]
+
+
+def test_a_quote_that_is_not_closed_in_the_header_refuses_the_file(own: Own) -> None:
+    refused = own.put_file("text/csv", b'id,"kind\na,x\n')
+    assert (refused.status_code, refused.json()["reason"]) == (422, "syntax")
+    assert refused.json()["detail"].startswith("line 1: ")
+
+
+def test_a_cell_in_quotes_may_go_over_several_lines(own: Own) -> None:
+    text = b'id,kind,x.gt\na,"tug\r\n""x"" ",\nb,"y",1\nc,"\n",x\n'
+    (failure,) = own.put_file("text/csv", text).json()["failures"]
+    assert (failure["place"], failure["id"], failure["field"]) == ("line 5", "c", "x.gt")
+    assert counts(own.put_file("text/csv", text.replace(b",x\n", b",2\n"))) == (3, 0, 0, 0, 3)
+    assert own.query("a")["where"] == {"any": [{"kind": {"eq": 'tug\r\n"x" '}}]}
+
+
 def test_the_same_table_as_parquet(own: Own) -> None:
     table = pyarrow.table(
         {
