@@ -17,6 +17,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -125,12 +126,17 @@ def _feature(feature: Any, reading: Reading) -> Made:
         raise Refusal(Reason.BAD_VALUE, "properties", "must be an object or null")
     given = feature.get("id") if reading.id is None else properties.get(reading.id)
     id = _id(given, "id" if reading.id is None else f"properties.{reading.id}")
-    tags = {name: str(properties[name]) for name in reading.tags if properties.get(name) not in (None, "")}
+    tags = {name: _tag(properties[name]) for name in reading.tags if properties.get(name) not in (None, "")}
     try:
         disjuncts = _disjuncts(feature.get("geometry"), feature.get("bbox"), properties, reading)
     except Refusal as refusal:
         return id, refusal
     return id, {**reading.defaults, "where": {"any": disjuncts}, "tags": tags}
+
+
+def _tag(value: Any) -> str:
+    """The text of a tag: of what is no text, its JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _id(given: Any, place: str) -> str:
@@ -257,7 +263,7 @@ class _Table:
         if column == self._id:
             return lambda value, body, region: None
         if column in self._reading.tags:
-            return lambda value, body, region: body["tags"].update({column: str(value)})
+            return lambda value, body, region: body["tags"].update({column: _tag(value)})
         if column in _FLAGS:
             return lambda value, body, region: body.update({column: _TRUTHS.get(value, value)})
         if column in _FIELDS:

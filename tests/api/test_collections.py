@@ -240,6 +240,27 @@ def test_defaults_properties_and_tags(own: Own) -> None:
     assert query["keep"] == "-1 <= x <= 9 and -1 <= y <= 9"
 
 
+def test_a_tag_of_what_is_no_text_is_its_json(own: Own) -> None:
+    values = {"yes": True, "one": 1.0, "zero": 0, "some": {"a": [1, None], "b": "Hafen-Süd"}, "text": " 1 "}
+    texts = {
+        "yes": "true",
+        "one": "1.0",
+        "zero": "0",
+        "some": '{"a":[1,null],"b":"Hafen-Süd"}',
+        "text": " 1 ",
+    }
+    counts(own.put(feature("a", square(0), none=None, empty="", **values), tags=[*values, "none", "empty"]))
+    assert own.query("a")["tags"] == {"collection": own.name, **texts}
+    typed = {"id": ["a"], "x.gt": [1], "yes": [True], "some": [["p", "q"]], "text": ["True"]}
+    counts(own.put_file("application/vnd.apache.parquet", parquet(**typed), tags=["yes", "some", "text"]))
+    assert own.query("a")["tags"] == {
+        "collection": own.name,
+        "yes": "true",
+        "some": '["p","q"]',
+        "text": "True",
+    }
+
+
 def test_a_table_of_thresholds(own: Own) -> None:
     text = (
         "id,x.gt,x.lte,kind,kind.not_in,where,on,note,enabled\r\n"
