@@ -75,30 +75,51 @@ class _Features(msgspec.Struct):
 
 def _geojson(raw: bytes, reading: Reading) -> Iterator[Member]:
     raw = raw.removeprefix(codecs.BOM_UTF8)
+    readable = _readable(raw)
     try:
-        collection = msgspec.json.decode(raw, type=_Features)
+        collection = msgspec.json.decode(readable, type=_Features)
     except msgspec.DecodeError as wrong:  # not JSON, or of another shape
         detail = f"is no GeoJSON FeatureCollection: {wrong}"
         raise Refusal(Reason.SYNTAX, "", detail) from None
     except UnicodeDecodeError:
         raise Refusal(Reason.SYNTAX, "", "is not UTF-8; send JSON in UTF-8") from None
-    load_json(_without(collection.features, raw))  # a key twice, of which one would be taken silently
+    spans = _spans(collection.features, readable)
+    load_json(_without(spans, raw))  # a key twice, of which one would be taken silently
     if collection.type != "FeatureCollection":
         detail = f'must be "FeatureCollection", not {shown(collection.type)}'
         raise Refusal(Reason.BAD_VALUE, "type", detail)
     return (
-        _read(f"features[{i}]", bytes(text), lambda text: _feature(load_json(text), reading), reading)
-        for i, text in enumerate(collection.features)
+        _read(f"features[{i}]", raw[span], lambda text: _feature(load_json(text), reading), reading)
+        for i, span in enumerate(spans)
     )
 
 
-def _without(features: Sequence[msgspec.Raw], raw: bytes) -> bytes:
-    """A file but for its features, which are views of it."""
-    if not features:
+_unreadable_numbers = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|NaN|Infinity', re.DOTALL).sub
+
+
+def _readable(raw: bytes) -> bytes:
+    """A file with plain numbers of as many bytes in place of NaN and Infinity, which are no JSON: so it comes
+    apart into its features, of which each is told what is wrong with it."""
+    if b"NaN" not in raw and b"Infinity" not in raw:
         return raw
-    begin = _address(features[0]) - _address(raw)
-    end = _address(features[-1]) - _address(raw) + len(memoryview(features[-1]))
-    return raw[:begin] + raw[end:]
+    return _unreadable_numbers(
+        lambda found: found[0] if found[0][:1] == b'"' else b"0.".ljust(len(found[0]), b"0"), raw
+    )
+
+
+def _spans(features: Sequence[msgspec.Raw], raw: bytes) -> list[slice]:
+    """Where in a file its features lie, which are views of it."""
+    base = _address(raw)
+    begins = [_address(feature) - base for feature in features]
+    return [
+        slice(begin, begin + len(memoryview(feature)))
+        for begin, feature in zip(begins, features, strict=True)
+    ]
+
+
+def _without(features: Sequence[slice], raw: bytes) -> bytes:
+    """A file but for its features."""
+    return raw[: features[0].start] + raw[features[-1].stop :] if features else raw
 
 
 def _address(view: bytes | msgspec.Raw) -> int:
@@ -265,7 +286,7 @@ class _Table:
         if column in self._reading.tags:
             return lambda value, body, region: body["tags"].update({column: _tag(value)})
         if column in _FLAGS:
-            return lambda value, body, region: body.update({column: _TRUTHS.get(value, value)})
+            return lambda value, body, region: body.update({column: _truth(value)})
         if column in _FIELDS:
             return lambda value, body, region: body.update({column: field_value(column, value)})
         if not dot:
@@ -276,8 +297,11 @@ class _Table:
 
             def bound(value: Any, body: dict[str, Any], region: dict[str, Any]) -> None:
                 values = value.split("|") if many and isinstance(value, str) else value
-                read = [_number(one) if number else one for one in values] if many else values
-                region.setdefault(name, {})[op] = _number(read) if number and not many else read
+                if number and not many:
+                    values = _number(values, column)
+                elif number and isinstance(values, list):
+                    values = [_number(one, column) for one in values]
+                region.setdefault(name, {})[op] = values
 
             return bound
         detail = "is neither ATTRIBUTE.OP of the source nor a field of queries; name it in tags, or drop it"
@@ -295,7 +319,9 @@ class _Table:
                 detail = f"is empty; {named} are a circle together, so fill all of them or none"
                 raise Refusal(Reason.MISSING_FIELD, shown(self._columns[empty[0]]), detail)
             if self._circle and not empty:
-                lon, lat, radius_m = (_number(_plain(cells[i], self._columns[i])) for i in self._circle)
+                lon, lat, radius_m = (
+                    _number(_plain(cells[i], self._columns[i]), self._columns[i]) for i in self._circle
+                )
                 circle = {"lon": lon, "lat": lat, "radius_m": radius_m}
                 region[IN] = {CIRCLE: circle, "lon": reading.lon, "lat": reading.lat}
             for i, put in self._cells:
@@ -326,6 +352,11 @@ def field_value(name: str, given: Any) -> Any:
     return given
 
 
+def _truth(cell: Any) -> Any:
+    """True or false; anything else as it is, to be judged with the body."""
+    return cell if isinstance(cell, list | dict) else _TRUTHS.get(cell, cell)
+
+
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -345,13 +376,19 @@ def _plain(cell: Any, column: str) -> Any:
     raise Refusal(Reason.BAD_VALUE, shown(column), detail)
 
 
-def _number(cell: Any) -> Any:
-    """A number from a text; anything else as it is, to be judged with the body."""
-    if not isinstance(cell, str):
-        return cell
-    try:
-        return load_json(cell.strip().encode())
-    except Refusal as refusal:
-        if refusal.reason in (Reason.NOT_FINITE, Reason.INEXACT):
-            raise
-        return cell
+def _number(cell: Any, column: str) -> Any:
+    """The number of a cell, written as in JSON if it is a text. Raises Refusal of the column: not_finite,
+    inexact, not_a_number."""
+    value = cell
+    if isinstance(cell, str):
+        try:
+            value = load_json(cell.strip().encode())
+        except Refusal as refusal:
+            if refusal.reason in (Reason.NOT_FINITE, Reason.INEXACT):
+                raise Refusal(refusal.reason, shown(column), refusal.detail) from None
+            value = None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        given_as = repr(shown(cell)) if isinstance(cell, str) else shown(cell)
+        detail = f"{given_as} is not a number; write it like 5, -0.5 or 1e3, or leave the cell empty"
+        raise Refusal(Reason.NOT_A_NUMBER, shown(column), detail)
+    return value

@@ -311,7 +311,7 @@ def test_a_table_is_refused_by_column_and_line(own: Own) -> None:
         ("line 3", "x.gt", "not_a_number"),
         ("line 4", "where", "bad_value"),
         ("line 5", "id", "missing_field"),
-        ("line 6", "", "not_finite"),
+        ("line 6", "x.gt", "not_finite"),
         ("line 7", "where", "missing_field"),
     ]
 
@@ -349,6 +349,50 @@ def test_a_cell_in_quotes_may_go_over_several_lines(own: Own) -> None:
     assert (failure["place"], failure["id"], failure["field"]) == ("line 5", "c", "x.gt")
     assert counts(own.put_file("text/csv", text.replace(b",x\n", b",2\n"))) == (3, 0, 0, 0, 3)
     assert own.query("a")["where"] == {"any": [{"kind": {"eq": 'tug\r\n"x" '}}]}
+
+
+def test_a_cell_that_is_no_number_is_told_with_its_column(own: Own) -> None:
+    def failures(head: str, *rows: str) -> list[tuple[str, str]]:
+        text = "".join(f"{line}\n" for line in (head, *rows)).encode()
+        problem = own.put_file("text/csv", text).json()
+        assert [one["place"] for one in problem["failures"]] == [f"line {i + 2}" for i in range(len(rows))]
+        for one in problem["failures"]:
+            if one["reason"] == "not_a_number":
+                assert one["detail"].endswith("write it like 5, -0.5 or 1e3, or leave the cell empty")
+        return [(one["field"], one["reason"]) for one in problem["failures"]]
+
+    bad = "not_a_number"
+    found = failures("id,x.gt", "a,NaN", "b,-Infinity", f"c,{'9' * 400}", "d,.5", "e,+5", "f,05", "g,true")
+    assert found == [
+        *[("x.gt", "not_finite")] * 2,
+        ("x.gt", "inexact"),
+        *[("x.gt", bad)] * 4,
+    ]
+    assert failures("id,x.in", "a,1|NaN", "b,1||2") == [("x.in", "not_finite"), ("x.in", bad)]
+    assert failures("id,x,y,radius_m", "a,0,0,1e999", "b,0,,5", "c,0,north,5") == [
+        ("radius_m", "not_finite"),
+        ("y", "missing_field"),
+        ("y", bad),
+    ]
+
+
+def test_a_number_that_is_none_is_told_with_its_feature(own: Own) -> None:
+    def circle(id: str, x: float, radius_m: float) -> dict[str, Any]:
+        at = {"type": "Point", "coordinates": [x, 1]}
+        return feature(id, at, note='NaN " -Infinity', radius_m=radius_m)
+
+    none, endless = float("nan"), float("-inf")  # Python writes them, as NaN and -Infinity
+    wrong = own.put(circle("a", none, 5), circle("b", 1, 5), circle("c", 1, endless)).json()
+    assert [(one["place"], one["field"], one["reason"]) for one in wrong["failures"]] == [
+        ("features[0]", "geometry.coordinates[0]", "not_finite"),
+        ("features[2]", "properties.radius_m", "not_finite"),
+    ]
+    assert wrong["failures"][0]["detail"].startswith("NaN is no finite number")
+    assert counts(own.put(circle("b", 1, 5), tags="note")) == (1, 0, 0, 0, 1)
+    assert own.query("b")["tags"]["note"] == 'NaN " -Infinity'
+    around = {"type": "FeatureCollection", "crs": {"x": none}, "features": [circle("b", 1, 5)]}
+    elsewhere = own.put_file(GEOJSON, json.dumps(around).encode()).json()
+    assert (elsewhere["field"], elsewhere["reason"]) == ("crs.x", "not_finite")
 
 
 def test_the_same_table_as_parquet(own: Own) -> None:
@@ -576,6 +620,10 @@ def test_typed_columns_of_parquet(own: Own) -> None:
     assert failure(**{"x.gt": [b"1.5"]}) == ("x.gt", "bad_value")
     assert failure(**{"kind.in": [[b"tug"]]}) == ("kind.in", "bad_value")
     assert failure(**{"for": [2.5]}) == ("for", "bad_value")
+    assert failure(**{"x.gt": [True]}) == ("x.gt", "not_a_number")
+    assert failure(**{"x.gt": [[1.0]]}) == ("x.gt", "not_a_number")
+    assert failure(**{"x.in": [1.0]}) == ("x.in", "syntax")
+    assert failure(once=[[True]]) == ("once", "bad_value")
     assert failure(expires_at=[at.replace(tzinfo=None)]) == ("expires_at", "bad_value")
     nanoseconds = pyarrow.array([1], pyarrow.timestamp("ns", "UTC"))
     assert failure(expires_at=nanoseconds)[1] in ("syntax", "bad_value")
