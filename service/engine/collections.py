@@ -9,9 +9,9 @@ passes them over.
 Here a collection's ``name`` is its key (``tenants``), as ids are; tags and texts have what its tenant calls
 it.
 
-A collection is replaced by its difference (``planned``): what is equal gets no command at all. The plan is
-made from a snapshot, away from the thread that owns the engine; each of its commands says what it was made
-from and is refused where that has changed meanwhile, and then the plan is made anew.
+A collection is replaced by its difference (``planned``): what means the same gets no command at all. The
+plan is made from a snapshot, away from the thread that owns the engine; each of its commands says what it was
+made from and is refused where that has changed meanwhile, and then the plan is made anew.
 
 Version: the offset of the newest command that changed the collection or a member. The entry that takes a
 member away says whose it was, and so does every later one of that id, so that the version does not go back
@@ -26,6 +26,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from service.engine.commands import (
     ChangeCollection,
@@ -251,11 +253,13 @@ def _query(
 
 def _put(query: Query, source: Source, old: Registered | None) -> ChangeMember | None:
     before = old.query if old else None
-    body = query_body(query)
-    if before is not None and query_body(before) == body:
+    # The regions are compared, not how they are written: a program that writes its file anew may begin a ring
+    # elsewhere, or run it the other way.
+    if before is not None and replace(query, where=before.where, keep=before.keep) == before:
         return None
     done: Done = "created" if before is None else "replaced"
-    return ChangeMember(query.id, before, Prepared(done, query, put_entry(query.id, body), source))
+    entry = put_entry(query.id, query_body(query))
+    return ChangeMember(query.id, before, Prepared(done, query, entry, source))
 
 
 def _deletions(name: str, snapshot: Snapshot, seen: set[str]) -> list[ChangeMember]:

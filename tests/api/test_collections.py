@@ -126,6 +126,31 @@ def test_the_same_again_changes_nothing(own: Own) -> None:
     assert again.headers["etag"] == first.headers["etag"]
 
 
+def test_the_same_meaning_written_otherwise_changes_nothing(own: Own) -> None:
+    holed = [[[0, 0], [9, 0], [9, 9], [0, 9], [0, 0]], [[1, 1], [2, 1], [2, 2], [1, 1]]]
+    parts = [TRIANGLE, [[[10, 10], [11, 10], [11, 12], [10, 10]]]]
+    first = own.put(
+        feature("a", polygon(TRIANGLE)),
+        feature("b", polygon(holed)),
+        feature("c", {"type": "MultiPolygon", "coordinates": parts}),
+        feature("d", {"type": "Point", "coordinates": [0, 1]}, radius_m=5),
+        keep="-99 <= x <= 99 and -99 <= y <= 99",
+    )
+    own.source.send({"stream_id": "v", "x": 3, "y": 2})
+    written, records = own.query("a"), own.borders()
+    otherwise = own.put(
+        feature("d", {"type": "Point", "coordinates": [-0.0, 1.0]}, radius_m=5.0),
+        feature("a", polygon([[[4.0, 0], [-0.0, 0], [4, 4], [4, 0]]])),
+        feature("b", polygon([holed[0][::-1], [[2, 2], [1, 1], [2, 1], [2, 2]]])),
+        feature("c", {"type": "MultiPolygon", "coordinates": parts[::-1]}),
+        keep="-99 <= y <= 99 and 99 >= x >= -99.0",
+    )
+    assert (counts(otherwise), otherwise.json()["active_from"]) == ((0, 0, 4, 0, 4), None)
+    assert otherwise.headers["etag"] == first.headers["etag"]
+    assert (own.query("a"), own.borders()) == (written, records), "it is shown as it was written first"
+    assert counts(own.put(feature("a", polygon([[[4, 0], [0, 0], [4, 3], [4, 0]]])))) == (0, 1, 0, 3, 1)
+
+
 def test_the_answer_holds_when_it_is_sent(own: Own) -> None:
     answer = own.put(feature("a", square(0)))
     sent = own.source.send({"stream_id": "v", "x": 1, "y": 1})

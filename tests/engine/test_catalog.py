@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from service.decode import Decoder
-from service.engine.collections import Member, planned
+from service.engine.collections import Member, Plan, planned
 from service.engine.commands import (
     Command,
     DeleteQuery,
@@ -191,6 +191,45 @@ def test_an_id_that_stands_twice_in_a_file_is_refused_even_if_one_of_them_has_ex
     for first, second in ((fresh, stale), (stale, fresh), (fresh, fresh)):
         assert _refused(engine, Member("1", "a", first), Member("2", "a", second)) == [("2", Reason.EXISTS)]
     assert _refused(engine, Member("1", "a", fresh), Member("2", "b", stale)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "differs"),
+    [
+        ({"where": {"any": [{"x": {"gt": 0.0}}]}, "keep": "x > -1.0"}, False),
+        ({"on": ["leave", "match", "enter"], "for": "1s", "aggregates": {"every": "1s", "of": ["z"]}}, False),
+        ({"where": "x >= 0"}, True),
+        ({"keep": "x > -2"}, True),
+        ({"keep": None}, True),
+        ({"on": ["enter", "leave"]}, True),
+        ({"initial": "ignore"}, True),
+        ({"for": None}, True),
+        ({"cooldown": 5}, True),
+        ({"once": True}, True),
+        ({"select": ["z", "x"]}, True),
+        ({"aggregates": {"every": "2s", "of": ["z"]}}, True),
+        ({"tags": {"a": "c"}}, True),
+        ({"enabled": False}, True),
+        ({"expires_at": 99}, True),
+    ],
+)
+def test_a_member_is_replaced_where_anything_but_the_spelling_differs(
+    change: dict[str, Any], differs: bool
+) -> None:
+    engine = Engine()
+    body = {
+        "where": "x > 0",
+        "keep": "x > -1",
+        "for": 1_000,
+        "select": ["x", "z"],
+        "aggregates": {"every": 1_000, "of": ["z"]},
+        "tags": {"a": "b"},
+    }
+    write(engine, [], BROAD, PutQuery("c:a", {"source": "s", **body, "tags": {"a": "b", "collection": "c"}}))
+    members, limits = [Member("1", "a", {**body, **change})], engine.catalog.limits
+    plan = planned("c", "s", "csv", members, engine.catalog.snapshot("c"), now_ms=5, limits=limits)
+    assert isinstance(plan, Plan)
+    assert plan.done["replaced" if differs else "unchanged"] == 1
 
 
 def test_a_quarantined_query_of_somebody_else_is_not_taken_over() -> None:
