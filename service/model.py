@@ -78,6 +78,7 @@ class Reason(StrEnum):
     EXISTS = "exists"
     CHANGED = "changed"  # If-Match names another version
     IN_USE = "in_use"  # an attribute that queries still name
+    QUARANTINED = "quarantined"  # a query that is there, but means nothing until it is put anew
     QUOTA = "quota"  # more of a thing than there may be, though there is nothing wrong with this one
     # events (not_finite, inexact, not_a_number, not_a_category and limit are shared)
     MALFORMED = "malformed"

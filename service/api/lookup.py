@@ -6,6 +6,7 @@ Everything here runs on the owner's thread. Not for: what changes something (its
 from __future__ import annotations
 
 from service.api.context import unknown_source
+from service.engine.commands import quarantined_refusal
 from service.engine.engine import Engine, StreamPlace
 from service.engine.queryset import QuerySet
 from service.model import Query, Reason, Refusal
@@ -29,15 +30,15 @@ def living_stream(engine: Engine, source: str, stream_id: str, *, field: str) ->
 
 
 def registered_query(engine: Engine, tenant: str, id: str, source: str | None) -> Query:
-    """A query of a tenant by id, which is to be on ``source`` if that is given. Raises Refusal: unknown_id,
-    of the field ``query``, or bad_value."""
+    """A query of a tenant by id, which is to be on ``source`` if that is given. Raises Refusal: unknown_id or
+    quarantined, of the field ``query``, or bad_value."""
     key = key_of(tenant, id)
     registered = engine.catalog.queries.get(key)
     if registered is None:
         quarantined = engine.catalog.quarantined.get(key)
         if quarantined is None:
             raise Refusal(Reason.UNKNOWN_ID, "query", f"there is no query {id!r}")
-        raise Refusal(Reason.UNKNOWN_ID, "query", f"query {id!r} is quarantined: {quarantined.refusal}")
+        raise quarantined_refusal("query", id, quarantined.refusal)
     query = registered.query
     if source not in (None, query.source):
         raise Refusal(Reason.BAD_VALUE, "source", f"query {id!r} is on source {query.source!r}")

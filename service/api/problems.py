@@ -36,6 +36,7 @@ _logger = logging.getLogger(__name__)
 _STATUS_OF: Mapping[Reason, int] = {
     Reason.EXISTS: 409,
     Reason.IN_USE: 409,
+    Reason.QUARANTINED: 409,
     Reason.UNKNOWN_ID: 404,
     Reason.CHANGED: 412,
     Reason.TOO_LARGE: 413,

@@ -27,7 +27,15 @@ from service.api.shapes import (
     json_body,
 )
 from service.api.views import active_from, aggregates_view, quarantined_view, query_view
-from service.engine.commands import ABSENT, DeleteQuery, Outcome, PatchQuery, PutQuery, Registered
+from service.engine.commands import (
+    ABSENT,
+    DeleteQuery,
+    Outcome,
+    PatchQuery,
+    PutQuery,
+    Registered,
+    quarantined_refusal,
+)
 from service.engine.engine import Engine
 from service.language import load_json
 from service.model import Reason, Refusal
@@ -178,11 +186,15 @@ async def post_query(request: Request, service: LiveService) -> Response:
     "/{id}",
     summary="Change some fields of a query",
     response_model=None,
-    responses={200: _query("The query as it is now.", _CHANGED), **documented(400, 404, 412, 413, 422, 503)},
+    responses={
+        200: _query("The query as it is now.", _CHANGED),
+        **documented(400, 404, 409, 412, 413, 422, 503),
+    },
     openapi_extra=json_body(PATCH_SCHEMA, {"enabled": False}),
 )
 async def patch_query(id: str, request: Request, service: LiveService, if_match: IfMatch = None) -> Response:
-    """Replaces the fields that the body names, each as a whole, and no other."""
+    """Replaces the fields that the body names, each as a whole, and no other. A query that is quarantined is
+    put as a whole instead."""
     version = version_in(if_match)
     changes = load_json(await read_message(request, service.settings))
     return _changed(await service.command(PatchQuery(service.key(id), changes, if_match=version)))
@@ -222,7 +234,7 @@ async def get_query(id: str, service: LiveService, if_none_match: IfChanged = No
         return answer_unless_known(query_view(registered), if_none_match)
     if quarantined is None:
         raise _unknown(id)
-    return json_answer(quarantined_view(id, quarantined))
+    return answer_unless_known(quarantined_view(id, quarantined), if_none_match)
 
 
 class MembersPaging(BaseModel):
@@ -251,12 +263,15 @@ class MembersPaging(BaseModel):
 async def get_members(id: str, paging: Annotated[MembersPaging, Query()], service: LiveService) -> Response:
     """The streams that are members: inside the region, and not merely since before the query watched. A page
     of them in the order of their ids; go on with `after` set to `next`. A stream that is a member all along
-    is on exactly one page, whatever else comes and goes meanwhile."""
+    is on exactly one page, whatever else comes and goes meanwhile. Nobody is inside a query that is
+    quarantined."""
     limit = paging.limit or service.settings.max_page
     service.check_limit(limit)
     key = service.key(id)
 
     def members(engine: Engine) -> list[str] | None:
+        if key in engine.catalog.quarantined:
+            return []
         return engine.members(key) if key in engine.catalog.queries else None
 
     found = await service.ask(members)
@@ -278,7 +293,7 @@ def _members_page(members: Sequence[str], after: str, limit: int) -> dict[str, A
     response_model=None,
     responses={
         200: answer(AggregatesView, "The members as a whole.", _AGGREGATES),
-        **documented(404, 422, 503),
+        **documented(404, 409, 422, 503),
     },
 )
 async def get_aggregates(id: str, service: LiveService) -> Response:
@@ -290,6 +305,9 @@ async def get_aggregates(id: str, service: LiveService) -> Response:
     def counted(engine: Engine) -> dict[str, Any] | None:
         known = engine.catalog.queries.get(key)
         if known is None:
+            quarantined = engine.catalog.quarantined.get(key)
+            if quarantined is not None:
+                raise quarantined_refusal("id", id, quarantined.refusal)
             return None
         tallies = engine.aggregates(key)
         if tallies is None:

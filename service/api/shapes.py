@@ -142,6 +142,7 @@ class QuarantinedView(Shape):
     """A stored query that no longer validates: in no index until it is replaced or deleted."""
 
     id: str
+    etag: str = Field(description="the version; If-Match takes it")
     state: Literal["quarantined"]
     stored: Any = Field(description="the body as it is stored")
     refusal: Why

@@ -108,7 +108,7 @@ class _Trace(NamedTuple):
     response_model=None,
     responses={
         200: answer(Traced, "The newest events, held against the query.", _TRACED),
-        **documented(404, 422, 503),
+        **documented(404, 409, 422, 503),
     },
 )
 async def trace(id: str, tracing: Annotated[Tracing, Query()], service: LiveService) -> Response:

@@ -72,6 +72,7 @@ def _content(content: Content) -> dict[str, Any]:
 def quarantined_view(id: str, quarantined: Quarantined) -> dict[str, Any]:
     return {
         "id": id,
+        "etag": str(quarantined.version),
         "state": "quarantined",
         "stored": quarantined.body,
         "refusal": refusal_view(quarantined.refusal),

@@ -38,6 +38,7 @@ from service.engine.commands import (
     Registered,
     delete_entry,
     put_entry,
+    quarantined_refusal,
 )
 from service.engine.fingerprint import mark
 from service.language import Limits, parse_query, parse_source, patch_body, query_body, source_body
@@ -388,9 +389,10 @@ class Draft:
             if self._current(id) is not None or self._quarantined(id):
                 raise Refusal(Reason.CHANGED, "If-None-Match", f"query {id_of(id)!r} is there")
             return
-        registered = None if id in self._queries else self._catalog.queries.get(id)
-        if registered is None or (if_match != "*" and if_match != str(registered.version)):
-            now = f"is at version {registered.version}" if registered else "has changed or is not there"
+        catalog = self._catalog
+        there = None if id in self._queries else catalog.queries.get(id) or catalog.quarantined.get(id)
+        if there is None or (if_match != "*" and if_match != str(there.version)):
+            now = f"is at version {there.version}" if there else "has changed or is not there"
             detail = f"query {id_of(id)!r} {now}; read it again and repeat"
             raise Refusal(Reason.CHANGED, "If-Match", detail)
 
@@ -405,6 +407,9 @@ class Draft:
     def _patch_query(self, command: PatchQuery) -> Prepared:
         before = self._current(command.id)
         if before is None:
+            if self._quarantined(command.id):
+                why = self._catalog.quarantined[command.id].refusal
+                raise quarantined_refusal("id", id_of(command.id), why)
             raise _unknown(command.id)
         self._check_version(command.id, command.if_match)
         body = patch_body(query_body(before), command.changes)

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from service.model import Query, Source
+from service.model import Query, Reason, Refusal, Source
 from service.tenants import DEFAULT_TENANT
 
 ABSENT = "\0"
@@ -84,6 +84,12 @@ def put_entry(id: str, body: Any, left: Mapping[str, str] | None = None) -> Entr
 def delete_entry(id: str, reason: str, **more: Any) -> Entry:
     """The entry of a query that is gone."""
     return Entry(f"query:{id}", {"v": 1, "op": "delete", "id": id, "reason": reason, **more})
+
+
+def quarantined_refusal(field: str, id: str, why: Refusal) -> Refusal:
+    """Of what cannot be asked of a query that is quarantined; ``id`` as its tenant calls it."""
+    detail = f"query {id!r} is quarantined; put it anew as a whole, or delete it ({why.detail})"
+    return Refusal(Reason.QUARANTINED, field, detail)
 
 
 Done = Literal["created", "replaced", "unchanged", "deleted"]

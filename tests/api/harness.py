@@ -21,10 +21,12 @@ from fastapi import FastAPI
 from jsonschema import Draft202012Validator
 
 from service.api.app import create_app
+from service.engine.commands import Entry
 from service.log.sqlite import SqliteLog
 from service.metrics import Metrics
 from service.runtime import Runtime
 from service.settings import Settings
+from service.wire import command_message
 
 TIMEOUT_S = 60.0
 
@@ -47,6 +49,16 @@ def history(client: httpx.Client, after: int = 0, **asked: Any) -> list[dict[str
         if page["next"] == after:
             return found
         after = page["next"]
+
+
+def write_commands(directory: Path, *bodies: dict[str, Any]) -> None:
+    """Somebody writes these entries of the command log by hand, while no service runs on it."""
+    log = SqliteLog(directory / "log.db")
+    log.open()
+    begin = log.end_of_commands()
+    entries = [Entry(f"hand:{begin + i}", {"v": 1, **body}) for i, body in enumerate(bodies)]
+    log.append_commands([command_message(entry, at_ms=0) for entry in entries], after=begin)
+    log.close()
 
 
 class Contract:

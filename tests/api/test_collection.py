@@ -7,11 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from service.engine.commands import Entry
-from service.log.sqlite import SqliteLog
-from service.wire import command_message
 from tests.api.conftest import OwnSource
-from tests.api.harness import running
+from tests.api.harness import running, write_commands
 
 
 def pages(client: httpx.Client, **params: Any) -> list[list[dict[str, Any]]]:
@@ -143,15 +140,9 @@ def test_what_is_exported_can_be_imported_as_it_is(client: httpx.Client, source:
 
 
 def test_a_stored_query_that_no_longer_validates_is_listed_and_can_be_mended(tmp_path: Path) -> None:
-    log = SqliteLog(tmp_path / "log.db")
-    log.open()
     stored = {"id": "q", "source": "s", "where": "gone > 0", "tags": {"team": "port"}}
-    entries = [
-        Entry("source:s", {"v": 1, "op": "source", "name": "s", "source": {"attributes": {"x": "number"}}}),
-        Entry("query:q", {"v": 1, "op": "query", "id": "q", "query": stored}),
-    ]
-    log.append_commands([command_message(entry, at_ms=0) for entry in entries], after=log.end_of_commands())
-    log.close()
+    source = {"op": "source", "name": "s", "source": {"attributes": {"x": "number"}}}
+    write_commands(tmp_path, source, {"op": "query", "id": "q", "query": stored})
     with running(tmp_path) as service:
         client = service.client
         found = client.get("/v1/queries/q").json()

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.api.conftest import OwnSource
-from tests.api.harness import eventually, running
+from tests.api.harness import eventually, running, write_commands
 
 
 def test_a_query_is_shown_whole_with_what_the_service_says_of_it(
@@ -322,3 +322,71 @@ def test_a_stricter_limit_leaves_what_is_registered_and_what_is_remembered(tmp_p
         assert states == dict.fromkeys(queries, "active")
         refused = client.put("/v1/queries/new", json={"source": "s", "where": "x < 0 or x > 200"})
         assert (refused.status_code, refused.json()["reason"]) == (422, "limit")
+
+
+def source_entry(*attributes: str) -> dict[str, Any]:
+    return {"op": "source", "name": "s", "source": {"attributes": dict.fromkeys(attributes, "number")}}
+
+
+def query_entry(id: str, **fields: Any) -> dict[str, Any]:
+    return {"op": "query", "id": id, "query": {"id": id, "source": "s", "where": "y > 0", **fields}}
+
+
+def test_a_quarantined_query_is_there_for_every_request(tmp_path: Path) -> None:
+    aggregates = {"aggregates": {"every": 1_000, "of": ["y"]}}
+    write_commands(
+        tmp_path,
+        source_entry("x", "y"),
+        *(query_entry(id, **aggregates) for id in ("q", "r")),
+        source_entry("x"),
+    )
+    with running(tmp_path) as service:
+        client, path = service.client, "/v1/queries/q"
+        client.post("/v1/events?source=s&wait=true", json={"stream_id": "v", "x": 1}).raise_for_status()
+        found = client.get(path)
+        assert found.json()["state"] == "quarantined"
+        assert found.headers["etag"] == '"{}"'.format(found.json()["etag"])
+        assert client.get(path, headers={"If-None-Match": found.headers["etag"]}).status_code == 304
+        nobody = {"query": "q", "streams": [], "next": None}
+        assert client.get(f"{path}/streams").json() == nobody
+
+        event = {"stream_id": "v", "x": 1}
+        for refused, field in (
+            (client.patch(path, json={"where": "x > 0"}), "id"),
+            (client.patch(path, json={"where": "x > 0"}, headers={"If-Match": "*"}), "id"),
+            (client.get(f"{path}/aggregates"), "id"),
+            (client.post("/v1/explain", json={"query": "q", "event": event}), "query"),
+            (client.get("/v1/streams/v/trace?source=s&query=q"), "query"),
+        ):
+            problem = refused.json()
+            assert (refused.status_code, problem["reason"], problem["field"]) == (409, "quarantined", field)
+            assert problem["detail"] == (
+                "query 'q' is quarantined; put it anew as a whole, or delete it"
+                " (source 's' has changed 'y' since; put the query anew)"
+            )
+
+        body = {"source": "s", "where": "x > 0"}
+        for stale in ('"0"', '"2"', f"W/{found.headers['etag']}"):
+            refused = client.put(path, json=body, headers={"If-Match": stale})
+            assert (refused.status_code, refused.json()["field"]) == (412, "If-Match")
+            assert client.delete(path, headers={"If-Match": stale}).status_code == 412
+        assert client.put(path, json=body, headers={"If-None-Match": "*"}).status_code == 412
+        put = client.put(path, json=body, headers={"If-Match": found.headers["etag"]})
+        assert put.json()["state"] == "active"
+        assert client.get(f"{path}/streams").json()["streams"] == ["v"]
+        assert client.delete("/v1/queries/r", headers={"If-Match": "*"}).status_code == 204
+        assert client.get("/v1/queries/r").status_code == 404
+
+
+@pytest.mark.parametrize("version", [True, False], ids=["version", "any"])
+def test_if_match_holds_for_a_quarantined_query(tmp_path: Path, version: bool) -> None:
+    write_commands(tmp_path, source_entry("x"), *(query_entry(id) for id in ("q", "r")))
+    with running(tmp_path) as service:
+        client = service.client
+        tags = {id: client.get(f"/v1/queries/{id}").headers["etag"] if version else "*" for id in ("q", "r")}
+        deleted = client.delete("/v1/queries/q", headers={"If-Match": tags["q"]})
+        put = client.put(
+            "/v1/queries/r", json={"source": "s", "where": "x > 0"}, headers={"If-Match": tags["r"]}
+        )
+        assert deleted.status_code == 204
+        assert put.is_success

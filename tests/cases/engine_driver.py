@@ -21,7 +21,13 @@ from service.log.port import Output, Record
 from service.model import Reason, Refusal
 from service.wire import Encoder
 
-STATUS = {Reason.EXISTS: 409, Reason.UNKNOWN_ID: 404, Reason.CHANGED: 412, Reason.IN_USE: 409}
+STATUS = {
+    Reason.EXISTS: 409,
+    Reason.QUARANTINED: 409,
+    Reason.UNKNOWN_ID: 404,
+    Reason.CHANGED: 412,
+    Reason.IN_USE: 409,
+}
 
 Answer = tuple[int, str | None, int | None]
 """Status, reason and the offset of the command in the log, if it wrote one."""
