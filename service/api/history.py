@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
 from service.api.bodies import json_answer
-from service.api.context import LiveService
+from service.api.context import LiveService, Service
 from service.api.problems import documented
 from service.api.shapes import HistoryPage, answer
 from service.tenants import DEFAULT_TENANT, split
@@ -55,7 +55,10 @@ _MOST_PARTS = 100
 
 
 class Asked(BaseModel):
-    query: str | None = Field(None, description="only the entries of this query")
+    query: str | None = Field(
+        None,
+        description="only the entries of this query, and that of the source since which it is quarantined",
+    )
     source: str | None = Field(None, description="only the entries of this source itself")
     collection: str | None = Field(None, description="only the entries of this collection itself")
     after: int = Field(0, ge=0, le=2**53, description="from this command on: the `next` of the page before")
@@ -82,6 +85,7 @@ async def get_history(asked: Annotated[Asked, Query()], service: LiveService) ->
     service.check_limit(asked.limit)
     if asked.source is not None:
         await service.source(asked.source)
+    quarantined_by = None if asked.query is None else await _quarantined_by(asked.query, service)
     wanted = list(asked.model_dump(include={"query", "source", "collection"}, exclude_none=True).items())
     following = asked.after
     before: dict[tuple[str, str], dict[str, Any]] = {}
@@ -92,13 +96,20 @@ async def get_history(asked: Annotated[Asked, Query()], service: LiveService) ->
             subject = _subject(body)
             if subject.tenant not in (None, service.tenant):
                 continue
-            if not wanted or (subject.kind, subject.name) in wanted:
+            if not wanted or (subject.kind, subject.name) in wanted or command == quarantined_by:
                 shown.append(_entry(command, subject, body, before))
                 if subject.tenant is None and service.tenant != DEFAULT_TENANT:
                     shown[-1]["by"] = None  # the name of another tenant's key
         if shown or len(found) < asked.limit:
             break
     return json_answer({"entries": shown, "next": following})
+
+
+async def _quarantined_by(id: str, service: Service) -> int | None:
+    """The command since which a query is quarantined, if it is: its own, or one of its source."""
+    key = service.key(id)
+    quarantined = await service.ask(lambda engine: engine.catalog.quarantined.get(key))
+    return None if quarantined is None else quarantined.version
 
 
 #: By the op of a command, what it is about: the field that has the name, and the one that has the new body.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import httpx
 
 from tests.api.conftest import OwnSource
-from tests.api.harness import history
+from tests.api.harness import history, running, write_commands
 
 
 def test_every_change_of_a_query_with_who_and_when(client: httpx.Client, source: OwnSource) -> None:
@@ -33,6 +34,22 @@ def test_every_change_of_a_query_with_who_and_when(client: httpx.Client, source:
     assert found[-1]["body"] is None
     assert all(begun <= entry["at"] <= time.time_ns() // 1_000_000 for entry in found)
     assert [entry["command"] for entry in found] == sorted({entry["command"] for entry in found})
+
+
+def test_the_history_of_a_quarantined_query_has_what_its_source_did(tmp_path: Path) -> None:
+    wide, narrow = ({"attributes": dict.fromkeys(names, "number")} for names in ("xy", "x"))
+    with running(tmp_path) as service:
+        service.client.put("/v1/sources/s", json=wide).raise_for_status()
+        for id, where in (("q", "y > 0"), ("r", "x > 0")):
+            body = {"source": "s", "where": where}
+            service.client.put(f"/v1/queries/{id}", json=body).raise_for_status()
+    write_commands(tmp_path, {"op": "source", "name": "s", "source": narrow})
+    with running(tmp_path) as service:
+        found = [(entry["query"], entry["source"]) for entry in history(service.client, query="q")]
+        assert found == [("q", None), (None, "s")]
+        assert [entry["query"] for entry in history(service.client, query="r")] == ["r"]
+        service.client.put("/v1/queries/q", json={"source": "s", "where": "x > 0"}).raise_for_status()
+        assert [entry["query"] for entry in history(service.client, query="q")] == ["q", "q"]
 
 
 def test_pages_go_through_everything_once(client: httpx.Client, source: OwnSource) -> None:
