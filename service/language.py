@@ -347,6 +347,15 @@ def _expiry(given: Any, now_ms: int | None) -> int | None:
     return expires_ms
 
 
+def expiry_of(stored: Mapping[str, Any]) -> int | None:
+    """When a query expires that was stored and can no longer be read as a whole, ms; None if it says no
+    such time."""
+    try:
+        return _expiry(stored.get("expires_at"), None)
+    except Refusal:
+        return None
+
+
 _Settings = tuple[frozenset[Kind], Initial, bool, bool, int, int]
 """``on``, ``initial``, ``enabled``, ``once``, ``dwell``, ``cooldown`` of a query."""
 

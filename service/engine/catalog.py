@@ -41,7 +41,15 @@ from service.engine.commands import (
     quarantined_refusal,
 )
 from service.engine.fingerprint import mark
-from service.language import Limits, parse_query, parse_source, patch_body, query_body, source_body
+from service.language import (
+    Limits,
+    expiry_of,
+    parse_query,
+    parse_source,
+    patch_body,
+    query_body,
+    source_body,
+)
 from service.model import MOST_DISJUNCTS, Query, Reason, Refusal, Source
 from service.tenants import DEFAULT_TENANT, id_of, key_of, split, tenant_of
 
@@ -84,6 +92,8 @@ class Quarantined(NamedTuple):
     refusal: Refusal
     version: int
     """Offset of the entry, as ``Registered`` has it."""
+    expires_at: int | None
+    """Its time comes as that of any other query."""
 
 
 class Catalog:
@@ -112,11 +122,17 @@ class Catalog:
         due: dict[str, int] = {}
         while self._expiries and self._expiries[0][0] <= now_ms:
             expires_at, id = heappop(self._expiries)
-            if id in self.queries and self.queries[id].query.expires_at == expires_at:
+            if self.expiry(id) == expires_at:
                 due[id] = expires_at
         for id, expires_at in due.items():
             heappush(self._expiries, (expires_at, id))
         return [ExpireQuery(id, expires_at) for id, expires_at in due.items()]
+
+    def expiry(self, id: str) -> int | None:
+        """When what is under an id expires, registered or quarantined; None if never, or nothing is there."""
+        if id in self.queries:
+            return self.queries[id].query.expires_at
+        return self.quarantined[id].expires_at if id in self.quarantined else None
 
     def snapshot(self, name: str) -> Snapshot:
         """What a plan for a collection of this name is made from. O(queries)."""
@@ -175,8 +191,7 @@ class Catalog:
             detail = f"source {before.name!r} has changed {name!r} since; put the query anew"
             self._take_out(query.id)
             refusal = Refusal(Reason.UNKNOWN_ATTRIBUTE, "source", detail)
-            self.quarantined[query.id] = Quarantined(query_body(query), refusal, offset)
-            self.fingerprint ^= mark(offset, quarantined=True)
+            self._quarantine(query.id, Quarantined(query_body(query), refusal, offset, query.expires_at))
             self.collections.follow(offset, query.id, query.tags)
             yield QueryChange(offset, query.id, query, None, "quarantined")
 
@@ -191,24 +206,29 @@ class Catalog:
         try:
             after = self._as_judged(judged) or self._read(id, body["query"])
         except Refusal as refusal:
-            self.quarantined[id] = Quarantined(body["query"], refusal, offset)
-            self.fingerprint ^= mark(offset, quarantined=True)
+            self._quarantine(id, Quarantined(body["query"], refusal, offset, expiry_of(body["query"])))
             self.collections.follow(offset, id, body["query"].get("tags"))
             return QueryChange(offset, id, before, None, "quarantined") if before else None
         self.queries[id] = Registered(after, offset)
         self.queries_of[after.tenant] += 1
         self.fingerprint ^= mark(offset)
         self.collections.follow(offset, id, after.tags)
-        if after.expires_at is not None:
-            self._expires(id, after.expires_at)
+        self._expires(id, after.expires_at)
         return QueryChange(offset, id, before, after, _reason(before, after))
 
-    def _expires(self, id: str, expires_at: int) -> None:
-        """Notes when a query expires. Those that were deleted before their time are dropped when they are the
-        most. O(log n), amortised."""
+    def _quarantine(self, id: str, bad: Quarantined) -> None:
+        self.quarantined[id] = bad
+        self.fingerprint ^= mark(bad.version, quarantined=True)
+        self._expires(id, bad.expires_at)
+
+    def _expires(self, id: str, expires_at: int | None) -> None:
+        """Notes when a query expires, if ever. Those that were deleted before their time are dropped when
+        they are the most. O(log n), amortised."""
+        if expires_at is None:
+            return
         heappush(self._expiries, (expires_at, id))
-        if len(self._expiries) > 2 * len(self.queries) + _MANY_GONE:
-            living = ((one.query.expires_at, id) for id, one in self.queries.items())
+        if len(self._expiries) > 2 * (len(self.queries) + len(self.quarantined)) + _MANY_GONE:
+            living = ((self.expiry(id), id) for id in (*self.queries, *self.quarantined))
             self._expiries = [(at, id) for at, id in living if at is not None]
             heapify(self._expiries)
 
@@ -237,10 +257,9 @@ class Catalog:
 
     def _apply_delete(self, offset: int, body: dict[str, Any]) -> QueryChange | None:
         self.collections.left(offset, body["id"], body.get(TAG))
-        old = self.queries.get(body["id"])
-        if "expires_at" in body and (old is None or old.query.expires_at != body["expires_at"]):
+        if "expires_at" in body and self.expiry(body["id"]) != body["expires_at"]:
             return None
-        self._take_out(body["id"])
+        old = self._take_out(body["id"])
         self.collections.follow(offset, body["id"], None)
         if old is None:
             return None
@@ -486,7 +505,11 @@ class Draft:
 
     def _expire_query(self, command: ExpireQuery) -> Prepared:
         before = self._current(command.id)
-        if before is None or before.expires_at != command.expires_at:
+        if before is not None:
+            expires_at = before.expires_at
+        else:
+            expires_at = self._catalog.expiry(command.id) if self._quarantined(command.id) else None
+        if expires_at != command.expires_at:
             raise _unknown(command.id)
         return self._deleted(command.id, before, "expired", expires_at=command.expires_at)
 

@@ -24,6 +24,7 @@ from service.engine import (
     streams,
 )
 from service.engine.aggregates import PartitionAggregates
+from service.engine.catalog import Catalog
 from service.engine.collections import Collections
 from tests.engine.planting import Fault
 
@@ -131,6 +132,11 @@ TIME = (
         "table.touch(rows[table.memory.put(rows, slots, memory, after, rule)])",
         "table.memory.put(rows, slots, memory, after, rule)",
         "line", 3,
+    ),
+    Fault(
+        "a quarantined query never expires", Catalog, "expiry",
+        "self.quarantined[id].expires_at if id in self.quarantined else None", "None",
+        "cuts", 8,
     ),
     Fault(
         "the time of the partition goes back", streams.PartitionTime, "at",

@@ -22,7 +22,7 @@ from service.engine.commands import (
 from service.engine.effects import Task
 from service.engine.engine import Engine
 from service.log.port import Record
-from service.model import Reason
+from service.model import Reason, Refusal
 from service.wire import Encoder
 
 
@@ -80,6 +80,7 @@ def borders(engine: Engine, log: list[Any], judged: dict[int, Prepared]) -> list
 
 TASK = Task("events.s", 0)
 BROAD = PutSource("s", {"attributes": {"x": "number", "z": "number", "k": "category"}})
+BROAD_ENTRY = {"op": "source", "name": "s", "source": BROAD.body}
 NARROW = PutSource("s", {"attributes": {"x": "number", "k": "category"}})
 RETYPED = PutSource("s", {"attributes": {"x": "number", "z": "category", "k": "category"}})
 POLYGON = {"polygon": {"type": "Polygon", "coordinates": [[[0, 0], [9, 0], [9, 9], [0, 0]]]}}
@@ -271,6 +272,56 @@ def test_a_query_outlives_the_late_expiry_of_its_predecessor(broken: bool) -> No
     assert catalog.queries.keys() == (set() if broken else {"c:a"})
     after = catalog.fingerprint, catalog.queries, catalog.quarantined, catalog.collections.members
     assert after == before
+
+
+BY_ITS_SOURCE = {"op": "source", "name": "s", "source": {"attributes": {"x": "number"}}}
+BY_ITSELF = {"op": "query", "id": "q", "query": {"source": "s", "where": "nowhere > 0"}}
+
+
+@pytest.mark.parametrize("expires_at", [9, "1970-01-01T00:00:00.009Z"])
+@pytest.mark.parametrize("broken", [BY_ITS_SOURCE, BY_ITSELF], ids=["its source", "itself"])
+def test_a_quarantined_query_expires_once(broken: dict[str, Any], expires_at: int | str) -> None:
+    body = {"source": "s", "where": "z > 0", "expires_at": expires_at}
+    put = {"op": "query", "id": "q", "query": body}
+    second = (
+        broken
+        if "query" not in broken
+        else {**broken, "query": {**broken["query"], "expires_at": expires_at}}
+    )
+    log = [BROAD_ENTRY, put, second]
+    first, later = worker(log), Engine()
+    later.command(list(enumerate(log)), 0)
+    for engine in (first, later):
+        assert list(engine.catalog.quarantined) == ["q"]
+        assert engine.catalog.expired(8) == []
+        assert engine.catalog.expired(9) == engine.catalog.expired(9) == [ExpireQuery("q", 9)]
+        with pytest.raises(Refusal, match="no query"):
+            engine.draft(9).prepare(ExpireQuery("q", 8))
+    expired = first.draft(9).prepare(ExpireQuery("q", 9)).entry
+    assert expired is not None
+    for engine in (first, later):
+        for _ in range(2):  # two workers may have written it
+            assert engine.command([(engine.catalog.offset, expired.body)], 9) == []
+        assert not engine.catalog.quarantined and engine.catalog.expired(99) == []
+        with pytest.raises(Refusal, match="no query"):
+            engine.draft(9).prepare(ExpireQuery("q", 9))
+        again = PutQuery("q", {"source": "s", "where": "x > 0"}, create_only=True)
+        assert engine.draft(9).prepare(again).done == "created"
+    assert first.catalog.fingerprint == later.catalog.fingerprint
+
+
+@pytest.mark.parametrize("expires_at", [None, "tomorrow", 9.5, [9], 10**20])
+def test_a_quarantined_query_that_says_no_time_stays(expires_at: Any) -> None:
+    engine = worker([BROAD_ENTRY, {**BY_ITSELF, "query": {"source": "s", "expires_at": expires_at}}])
+    assert engine.catalog.expired(2**62) == [] and list(engine.catalog.quarantined) == ["q"]
+
+
+def test_times_of_quarantined_queries_outlive_those_of_many_that_are_gone() -> None:
+    engine = worker([BROAD_ENTRY, {**BY_ITSELF, "query": {"source": "s", "expires_at": 9}}])
+    put = {"op": "query", "id": "r", "query": {"source": "s", "where": "x > 0", "expires_at": 7}}
+    for number in range(2_000):
+        engine.command([(2 * number + 2, put), (2 * number + 3, {"op": "delete", "id": "r"})], 0)
+    assert engine.catalog.expired(9) == [ExpireQuery("q", 9)]
 
 
 @pytest.mark.parametrize(

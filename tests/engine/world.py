@@ -68,7 +68,8 @@ class World:
         body: dict[str, Any] = {"attributes": self._types}
         self._source(body)
         self.reference = Reference(parse_source("s", body), BEGIN, max_ids)
-        self._quarantined: set[str] = set()
+        #: when they expire, by key
+        self._quarantined: dict[str, int | None] = {}
         self._seen = 0
         self._matches: list[Any] = []
         self._borders: list[Border] = []
@@ -122,11 +123,13 @@ class World:
 
     def _do_pass(self, passed_ms: int) -> None:
         now = self._now + passed_ms
-        if any(query.expires_at and query.expires_at <= now for query in self.reference.queries.values()):
+        expiries = [query.expires_at for query in self.reference.queries.values()]
+        if any(at and at <= now for at in [*expiries, *self._quarantined.values()]):
             self.driver.flush()
             self.driver.clock(now)
             self.driver.flush()
         self.driver.clock(now)
+        self._quarantined = {id: at for id, at in self._quarantined.items() if not at or at > now}
         self._now = now
         self.reference.wait_until(now)
 
@@ -177,7 +180,7 @@ class World:
         listed = {self._key(body["id"]) for body in bodies}
         self._carry_out(plan)
         there = self.driver.engine.catalog.collections.members.get(name, set())
-        assert there <= listed and self._members(name) == there - self._quarantined
+        assert there <= listed and self._members(name) == there - self._quarantined.keys()
         tenant, tag = split(name)
         for member in members:
             body = {**member.body, "source": "s", "tags": {"collection": tag}}
@@ -256,7 +259,7 @@ class World:
             self._register(query, offset)
 
     def _register(self, query: Query, offset: int) -> None:
-        self._quarantined.discard(query.id)
+        self._quarantined.pop(query.id, None)
         before = self._ask_for_both()
         self.reference.put(("command", offset), query)
         self._balanced_by["command", offset] = before, self._ask_for_both()
@@ -264,7 +267,7 @@ class World:
     def _delete(self, id: str, status: int, reason: str | None, offset: int | None) -> None:
         known = id in self.reference.queries
         assert status == (200 if known or id in self._quarantined else 404), reason
-        self._quarantined.discard(id)
+        self._quarantined.pop(id, None)
         if known:
             before = self._ask_for_both()
             self.reference.delete(("command", offset), id)
@@ -273,10 +276,11 @@ class World:
     def _do_quarantine(self, id: str) -> None:
         key = self._key(id)
         if key in self.reference.queries:
-            query = {"id": split(key)[1], "source": "s", "where": "nowhere > 1"}
+            expires_at = self.reference.queries[key].expires_at
+            query = {"id": split(key)[1], "source": "s", "where": "nowhere > 1", "expires_at": expires_at}
             body = {"op": "query", "id": key, "query": query}
             self.reference.delete(("command", self.driver.entry(body)), key, "quarantined")
-            self._quarantined.add(key)
+            self._quarantined[key] = expires_at
 
     def _do_source(self, policies: dict[str, Any]) -> None:
         policies = dict(policies)
@@ -321,7 +325,7 @@ class World:
             if self._folds:
                 both = self._ask_for_both()
                 assert self._fold.get(stream_id, set()) & both == members & both
-        assert set(engine.catalog.quarantined) == self._quarantined
+        assert engine.catalog.quarantined.keys() == self._quarantined.keys()
         self._balanced = self._ask_for_both()
         for id, query in reference.queries.items():
             inside = reference.inside(id)

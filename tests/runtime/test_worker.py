@@ -513,6 +513,32 @@ def test_events_are_served_while_a_command_is_told(
     worker.close()
 
 
+def test_a_quarantined_query_expires_once_though_nobody_was_there_when_its_time_came(
+    store: Store, metrics: Metrics
+) -> None:
+    log = Failing(store)
+    stored = {"id": "q", "source": "s", "where": "nowhere > 0", "expires_at": 2000}
+    entries = [
+        {"op": "source", "name": "s", "source": {"attributes": {"x": "number"}}},
+        {"op": "query", "id": "q", "query": stored},
+    ]
+    log.append_commands([Message(b"", json.dumps({"v": 1, **entry}).encode()) for entry in entries], after=0)
+    for now, there in ((1999, ["q"]), (2000, []), (3000, [])):
+        worker = Worker(
+            log, Engine, metrics, clock=lambda now=now: now, max_message_bytes=1 << 20, max_batch_events=100
+        )
+        worker.open()
+        for _ in range(5):
+            worker.step([], timeout_s=0)
+        assert list(worker.engine.catalog.quarantined) == there
+        worker.close()
+    written = [json.loads(record.value or b"") for record in log.commands(0, log.end_of_commands())]
+    assert [(entry["op"], entry.get("reason")) for entry in written] == [
+        *(("source", None), ("query", None)),
+        ("delete", "expired"),
+    ]
+
+
 def test_a_late_expiry_does_nothing(worker: Worker, log: Failing, store: Store) -> None:
     body = {"v": 1, "op": "delete", "id": "q", "reason": "expired", "expires_at": 5}
     log.append_commands([Message(b"query:q", json.dumps(body).encode())], after=log.end_of_commands())
