@@ -104,9 +104,11 @@ class Settings(BaseSettings):
     )
     max_page: Count = Field(10_000, description="items in one page of a list or of a topic")
     max_streams: Count = Field(10_000_000, description="living streams of a partition; new ones are refused")
-    max_queries: Count = Field(1_000_000, description="registered queries; more are refused")
+    max_queries: Count = Field(
+        1_000_000, description="queries, quarantined ones among them; more are refused"
+    )
     max_queries_tenant: Count = Field(
-        1_000_000, description="registered queries of one tenant; more are refused"
+        1_000_000, description="queries of one tenant, counted in the same way; more are refused"
     )
     max_disjuncts: int = Field(
         1_000,

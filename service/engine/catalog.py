@@ -108,9 +108,9 @@ class Catalog:
         self.sources: dict[str, Source] = {}
         self.source_versions: dict[str, int] = {}
         self.queries: dict[str, Registered] = {}
-        #: how many of them each tenant has
-        self.queries_of: Counter[str] = Counter()
         self.quarantined: dict[str, Quarantined] = {}
+        #: how many of both each tenant has: a quarantined one holds an id, and memory
+        self.queries_of: Counter[str] = Counter()
         #: of the query set at ``offset``, see ``fingerprint``
         self.fingerprint = 0
         self.collections = Collections()
@@ -210,7 +210,7 @@ class Catalog:
             self.collections.follow(offset, id, body["query"].get("tags"))
             return QueryChange(offset, id, before, None, "quarantined") if before else None
         self.queries[id] = Registered(after, offset)
-        self.queries_of[after.tenant] += 1
+        self.queries_of[tenant_of(id)] += 1
         self.fingerprint ^= mark(offset)
         self.collections.follow(offset, id, after.tags)
         self._expires(id, after.expires_at)
@@ -218,6 +218,7 @@ class Catalog:
 
     def _quarantine(self, id: str, bad: Quarantined) -> None:
         self.quarantined[id] = bad
+        self.queries_of[tenant_of(id)] += 1
         self.fingerprint ^= mark(bad.version, quarantined=True)
         self._expires(id, bad.expires_at)
 
@@ -244,9 +245,9 @@ class Catalog:
         old, bad = self.queries.pop(id, None), self.quarantined.pop(id, None)
         if old is not None:
             self.fingerprint ^= mark(old.version)
-            self.queries_of[old.query.tenant] -= 1
         if bad is not None:
             self.fingerprint ^= mark(bad.version, quarantined=True)
+        self.queries_of[tenant_of(id)] -= (old is not None) + (bad is not None)
         return old
 
     def _read(self, id: str, body: Any) -> Query:
@@ -462,7 +463,7 @@ class Draft:
         return {} if name is None else {TAG: id_of(name)}
 
     def _make_room(self, id: str) -> None:
-        """A query is to come under an id that has none."""
+        """A query is to come under an id that has none in force; one that is quarantined there makes room."""
         if self._quarantined(id):
             return
         catalog, tenant = self._catalog, tenant_of(id)
@@ -471,7 +472,7 @@ class Draft:
             detail = f"there are {most} queries, all that max_queries_tenant allows; delete some"
             raise Refusal(Reason.QUOTA, "id", detail)
         most = catalog.max_queries
-        if len(catalog.queries) + self._growth.total() >= most:
+        if len(catalog.queries) + len(catalog.quarantined) + self._growth.total() >= most:
             detail = f"there are {most} queries, all that max_queries allows; delete some"
             raise Refusal(Reason.QUOTA, "id", detail)
         self._growth[tenant] += 1
@@ -481,8 +482,7 @@ class Draft:
         if before is not command.before:
             raise _outdated(f"query {id_of(command.id)!r}")
         if command.prepared.done == "deleted":
-            self._queries[command.id] = None
-            self._growth[tenant_of(command.id)] -= before is not None
+            self._let_go(command.id)
             return command.prepared
         assert isinstance(after, Query)
         if before is None:
@@ -515,9 +515,13 @@ class Draft:
 
     def _deleted(self, id: str, before: Query | None, reason: str, **more: Any) -> Prepared:
         left = self._membership(id)
-        self._queries[id] = None
-        self._growth[tenant_of(id)] -= before is not None
+        self._let_go(id)
         return Prepared("deleted", before, delete_entry(id, reason, **left, **more))
+
+    def _let_go(self, id: str) -> None:
+        """An id is free again, and with it the place of what was there."""
+        self._growth[tenant_of(id)] -= self._current(id) is not None or self._quarantined(id)
+        self._queries[id] = None
 
     def _quarantined(self, id: str) -> bool:
         return id not in self._queries and id in self._catalog.quarantined

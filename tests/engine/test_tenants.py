@@ -4,17 +4,20 @@ of the command log that nobody here has written."""
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import msgspec
 import pytest
 
 from service.decode import Decoder
+from service.engine.collections import Member, Plan, planned
 from service.engine.commands import DeleteQuery, PatchQuery, PutQuery, PutSource
 from service.engine.effects import Batch, Task
 from service.engine.engine import Engine, EngineLimits
 from service.engine.state import VERSION
 from service.model import Reason, Refusal
+from service.tenants import tenant_of
 from service.wire import Encoder
 from tests.cases.engine_driver import EngineDriver
 
@@ -237,6 +240,46 @@ def test_a_quota_is_of_each_tenant() -> None:
     assert dict(driver.engine.catalog.queries_of) == {"default": 1, "acme": 2}
 
 
+def quarantined(driver: EngineDriver, key: str, **fields: Any) -> None:
+    driver.entry({"op": "query", "id": key, "query": {"source": "s", "where": "nowhere > 0", **fields}})
+    assert key in driver.engine.catalog.quarantined
+
+
+def test_a_quarantined_query_counts_towards_the_limits_until_it_is_gone() -> None:
+    driver = begun(put("a"), put("b", "acme"), queries_tenant=2, queries=3)
+    quarantined(driver, "a")
+    for _ in range(2):
+        assert driver.engine.catalog.queries_of == {"default": 1, "acme": 1}
+        answers = driver.commands([put("c"), put("d"), put("d", "acme"), DeleteQuery("c")])
+        assert [reason for _, reason, _ in answers] == [None, Reason.QUOTA, Reason.QUOTA, None]
+        driver.restart(compacted=True)
+    draft = driver.engine.draft(0)
+    for command in (put("c"), put("a")):  # a makes room for itself
+        draft.prepare(command)
+    with pytest.raises(Refusal, match="2 queries, all that max_queries_tenant allows"):
+        draft.prepare(put("d"))
+    draft = driver.engine.draft(0)
+    for command in (DeleteQuery("a"), put("c"), put("d")):  # or for others
+        draft.prepare(command)
+    with pytest.raises(Refusal, match="2 queries, all that max_queries_tenant allows"):
+        draft.prepare(put("a"))
+    driver.commands([put("a"), put("c")])
+    assert driver.commands([put("d", "acme")])[0][1] is Reason.QUOTA
+    assert driver.engine.catalog.queries_of == {"default": 2, "acme": 1}
+
+
+def test_a_quarantined_member_that_a_file_leaves_out_makes_room() -> None:
+    driver = begun(put("c:a", tags={"collection": "c"}), queries=1)
+    quarantined(driver, "c:a", tags={"collection": "c"})
+    plan = planned(
+        "c", "s", "csv", [Member("1", "b", {"where": "x > 0"})], driver.engine.catalog.snapshot("c"),
+        now_ms=0, limits=driver.engine.catalog.limits,
+    )  # fmt: skip
+    assert isinstance(plan, Plan)
+    assert [status for status, _, _ in driver.commands(plan.commands)] == [200, 200, 200]
+    assert driver.engine.catalog.queries_of == {"default": 1}
+
+
 def test_who_changes_a_source_is_not_told_whose_query_is_in_the_way() -> None:
     driver = begun(put("secret-id", "secret-tenant"))
     with pytest.raises(Refusal) as refused:
@@ -267,4 +310,5 @@ def test_an_entry_with_a_key_that_is_none_is_quarantined(id: str) -> None:
     send(driver, a=1)
     assert told(driver) == [("default", "a", 1, "event", ["q"])]
     assert list(driver.engine.catalog.quarantined) == [id]
-    assert driver.engine.catalog.queries_of == {"default": 1}
+    counted = Counter(["default", tenant_of(id)])  # it is there, whatever it is called
+    assert driver.engine.catalog.queries_of == counted
