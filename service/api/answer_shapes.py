@@ -96,9 +96,16 @@ class StandView(Shape):
     ts: int | None
     member: bool | None
     ignored: bool | None = Field(description="inside since before the query watched it, and initial: ignore")
-    waits_until: int | None = Field(description="`for`: when it enters if it stays inside, ms")
+    waits_until: int | None = Field(
+        description="`for`, `cooldown`: when it enters if it stays inside, ms; null where it does not wait,"
+        " or is silent"
+    )
     barred_until: int | None = Field(description="`cooldown`: before that it cannot enter again, ms")
     spent: bool | None = Field(description="`once`: it has been a member and never will be again")
+    silent_since: int | None = Field(
+        description="ms of the partition's time of its newest accepted event, if that is `stale_after` ago:"
+        " no wait ends before its next; null of one that is not silent"
+    )
     missing: Missing
     late: Late
     newest: EventView | None = Field(description="the newest event of the stream")

@@ -28,6 +28,7 @@ from service.index.default.level import PartView
 from service.index.protocol import Points
 from service.language import load_json, parse_query, print_region
 from service.model import Query, Reason, Refusal, Source
+from service.runtime import wall_ms
 from service.tenants import DEFAULT_TENANT
 from service.trial import read_event
 
@@ -118,9 +119,10 @@ async def explain(request: Request, service: LiveService) -> Response:
     """Which comparisons fail, and by how much; where all hold, how near the border is. Takes a query by its
     id or whole, and an event or a stream. An event is judged on its own, as by `POST /v1/match`: nothing is
     carried, nothing is stored. Of a stream the last values are judged, and the answer says whether it is a
-    member, whether the query ignores it, and what became of its newest event. Of a registered query it also
-    says in which index structure its boxes lie, and why. `keep` is explained in the same way besides: a
-    member outside `where` stays one as long as that holds."""
+    member, whether the query ignores it, what it waits for, since when it has been silent (`stale_after`),
+    and what became of its newest event. Of a registered query it also says in which index structure its boxes
+    lie, and why. `keep` is explained in the same way besides: a member outside `where` stays one as long as
+    that holds."""
     question = _read(await read_message(request, service.settings))
     most_bytes = service.settings.max_message_bytes
     found = await service.ask(lambda engine: _look(engine, question, service.tenant, most_bytes))
@@ -193,7 +195,7 @@ def _look(engine: Engine, question: _Question, tenant: str, max_bytes: int) -> _
         return _Found(query, registered, source, case, keep, None, None, None, parts)
     place = living_stream(engine, query.source, question.stream_id, field="stream_id")
     case, keep = _cases(queries, dictionaries, query, place.point)
-    stand = stand_of(engine, query, place, registered=registered)
+    stand = stand_of(engine, query, place, wall_ms(), registered=registered)
     return _Found(query, registered, source, case, keep, place, stand, place.ts, parts)
 
 
@@ -264,6 +266,7 @@ def _stand_view(found: _Found, question: _Question) -> dict[str, Any] | None:
         "waits_until": stand.waits_until,
         "barred_until": stand.barred_until if stand.barred_until != NEVER else None,
         "spent": stand.barred_until == NEVER if found.registered else None,
+        "silent_since": stand.silent_since,
         "missing": found.source.missing.value,
         "late": found.source.late.value,
         "newest": _event_view(stand.newest),

@@ -83,7 +83,9 @@ class Stand(NamedTuple):
     """How a stream stands to a query. ``member`` and ``ignored`` are None of a query that is not registered.
 
     ``waits_until``: when it becomes a member if it stays inside; ``barred_until``: before that it cannot
-    become one, the largest int64 for never again (ms of the partition's time, None where there is none).
+    become one, the largest int64 for never again; ``silent_since``: its newest accepted event was then,
+    ``stale_after`` ago, and no wait ends before the next (ms of the partition's time, None where there is
+    none).
     ``newest`` is its newest event, ``moved_by`` the one that gave it its last value, None where that is no
     longer remembered.
     """
@@ -92,12 +94,13 @@ class Stand(NamedTuple):
     ignored: bool | None
     waits_until: int | None
     barred_until: int | None
+    silent_since: int | None
     newest: Event | None
     moved_by: Event | None
 
 
-def stand_of(engine: Engine, query: Query, place: StreamPlace, *, registered: bool) -> Stand:
-    """O(one stab, and the partition's trace)."""
+def stand_of(engine: Engine, query: Query, place: StreamPlace, now_ms: int, *, registered: bool) -> Stand:
+    """How it stands at a wall time. O(one stab, and the partition's trace)."""
     queries = engine.sets[query.source]
     trace = place.table.trace
     seen = trace.of(place.row, trace.capacity)
@@ -106,11 +109,15 @@ def stand_of(engine: Engine, query: Query, place: StreamPlace, *, registered: bo
     one = np.array([slot], dtype=np.int32)
     memory = place.table.memory.get(np.array([place.row], dtype=np.int32), one)
     due, free_at = int(memory.due(queries.rules.of(one))[0]), int(memory.free_at[0])
+    now, seen_at = place.table.time.at(now_ms), int(place.table.seen[place.row])
+    silent = now - seen_at >= (queries.source.stale_after or NEVER)
+    waits = registered and memory.state[0] == WAITING and due != NEVER
     return Stand(
         member=slot in engine.slots_of_member(query.source, place) if registered else None,
         ignored=bool(memory.state[0] == IGNORED) if registered else None,
-        waits_until=due if registered and memory.state[0] == WAITING and due != NEVER else None,
-        barred_until=free_at if registered and free_at else None,
+        waits_until=due if waits and not silent else None,
+        barred_until=free_at if registered and free_at > now else None,
+        silent_since=seen_at if silent else None,
         newest=event_at(queries, seen, 0) if len(seen.verdicts) else None,
         moved_by=event_at(queries, seen, int(moving[0])) if len(moving) else None,
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.api.conftest import OwnSource
+from tests.api.conftest import ATTRIBUTES, OwnSource
 
 
 def explain(client: httpx.Client, **body: Any) -> dict[str, Any]:
@@ -261,6 +262,24 @@ def test_a_stream_that_waits_or_is_barred_is_told_until_when(client: httpx.Clien
     source.send({"stream_id": "v", "ts": 4_000, "x": -1})
     assert stand("dwell") == (False, None, None, False)
     assert stand("cool") == (False, None, 2_000 + hour, False)  # outside it waits for nothing
+
+
+def test_of_a_silent_stream_no_wait_is_promised_an_end(client: httpx.Client, source: OwnSource) -> None:
+    source.register("dwell", "x > 0", **{"for": "1h"})
+    source.send({"stream_id": "v", "ts": 1_000, "x": 1})
+    hour, whole = 3_600_000, {"where": "x > 9", "source": source.name}
+
+    def stand(query: Any) -> tuple[Any, ...]:
+        stream = explain(client, query=query, stream_id="v")["stream"]
+        return stream["member"], stream["waits_until"], stream["silent_since"]
+
+    for policy, silent_since in (({}, None), ({"stale_after": 1}, 1_000), ({"stale_after": "1h"}, None)):
+        body = {"attributes": ATTRIBUTES, **policy}
+        client.put(f"/v1/sources/{source.name}", json=body).raise_for_status()
+        time.sleep(0.005)
+        until = 1_000 + hour if silent_since is None else None
+        assert stand(source.id("dwell")) == (False, until, silent_since)
+        assert stand(whole) == (None, None, silent_since)
 
 
 def test_of_a_member_outside_where_it_tells_how_far_it_is_to_the_end_of_keep(

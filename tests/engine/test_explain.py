@@ -16,7 +16,7 @@ from service.engine.categories import overlays
 from service.engine.effects import Refused
 from service.engine.engine import Engine
 from service.engine.explain import Border, Explanation
-from service.engine.inquiry import case_of
+from service.engine.inquiry import case_of, stand_of
 from service.geometry import EARTH_M, Circle, Polygon, normal
 from service.language import Limits, parse_query
 from service.model import IN, LOWEST, Interval, Reason, Refusal, Region
@@ -298,3 +298,40 @@ def test_how_far_it_is_to_a_shape() -> None:
     assert square.distance(7, 8) == 5
     circle = Circle("x", "y", 0, 0, 100_000)
     assert circle.distance(0, 1) == pytest.approx(math.radians(1) * EARTH_M - 100_000)
+
+
+def test_what_a_stream_waits_for_is_told_as_time_will_have_it() -> None:
+    driver = EngineDriver()
+    driver.source("s", {"attributes": {"x": "number"}, "stale_after": 20})
+    for id, rule in (("dwell", {"for": 30}), ("cool", {"cooldown": 30})):
+        driver.command("put", {"query": {"id": id, "source": "s", "where": "x > 0", **rule}})
+
+    def event(ts: int, x: int) -> None:
+        driver.clock(ts)
+        driver.send("s", b"a", message({"ts": ts, "x": x}))
+        driver.flush()
+
+    def stands(now: int) -> list[tuple[Any, ...]]:
+        driver.clock(now)
+        driver.flush()
+        place = driver.engine.place_of("s", "a")
+        assert place is not None
+        found = []
+        for id in ("dwell", "cool"):
+            query = driver.engine.catalog.queries[id].query
+            stand = stand_of(driver.engine, query, place, now, registered=True)
+            found.append((stand.member, stand.waits_until, stand.barred_until, stand.silent_since))
+        return found
+
+    event(100, 1)
+    event(101, -1)
+    event(102, 1)
+    assert stands(121) == [(False, 132, None, None), (False, 131, 131, None)]
+    assert stands(122) == [(False, None, None, 102), (False, None, 131, 102)]
+    assert stands(130) == [(False, None, None, 102), (False, None, 131, 102)]
+    assert stands(140) == [(False, None, None, 102), (False, None, None, 102)], "both would be over by now"
+    event(150, 1)
+    assert stands(150) == [(False, 180, None, None), (True, None, None, None)]
+    event(165, 1)
+    assert stands(184) == [(True, None, None, None), (True, None, None, None)]
+    assert stands(185) == [(True, None, None, 165), (True, None, None, 165)]
