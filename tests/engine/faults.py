@@ -396,6 +396,16 @@ RECORDS = (
         "kept", 20,
     ),
     Fault(
+        "a jump is told though the stream was in another box of the query", crossings, "_jumps",
+        "if holds(conjunct, begin) or holds(conjunct, end):", "if holds(conjunct, end):",
+        "jumps", 14,
+    ),
+    Fault(
+        "a jump is told though the stream comes to another box of the query", crossings, "_jumps",
+        "if holds(conjunct, begin) or holds(conjunct, end):", "if holds(conjunct, begin):",
+        "jumps", 6,
+    ),
+    Fault(
         "a new attribute takes the place of another", streams.StreamTable, "reshape",
         "new[:, column] = old[:, place]", "new[:, column] = old[:, -1]",
         "cuts", 9,

@@ -88,10 +88,12 @@ _KEYS = ({}, {}, {"p": "acme/p", "q": "acme/q", "r": "acme/r"}, *_SHARED)
 """The default tenant alone, another alone, or several."""
 
 
-def history(rng: Random, names: tuple[str, ...], modes: Sequence[Mode]) -> History:
+def history(
+    rng: Random, names: tuple[str, ...], modes: Sequence[Mode], author_of: type[_Author] | None = None
+) -> History:
     """Policies, two queries, then other operations."""
     mode = rng.choice(modes)
-    author = _Author(rng, names, uncut=mode == "batch" and rng.random() < 0.6)
+    author = (author_of or _Author)(rng, names, uncut=mode == "batch" and rng.random() < 0.6)
     begin = [("source", author.policies()), ("put", author.query()), ("put", author.query())]
     operations = begin + [author.operation() for _ in range(rng.choice((10, 20, 30, 40)))]
     max_ids = rng.choice((1000, 1000, 1, 2))
@@ -117,6 +119,12 @@ def shared(rng: Random, names: tuple[str, ...], modes: Sequence[Mode]) -> Histor
     """A history of several tenants."""
     drawn = history(rng, names, modes)
     return drawn._replace(keys=rng.choice(_SHARED))
+
+
+def jumping(rng: Random, names: tuple[str, ...], modes: Sequence[Mode]) -> History:
+    """A history of queries of several narrow boxes, all told of jumps: who jumps over one of them may be
+    inside another at either end, which boxes drawn one by one hardly ever are."""
+    return history(rng, names, modes, _Jumper)
 
 
 COLLECTION = "c"
@@ -274,6 +282,34 @@ class _Author:
     def _texts(self) -> dict[str, Any]:
         one, other = self._rng.sample(KINDS, 2)
         return self._rng.choice(({"eq": one}, {"ne": one}, {"in": [one]}, {"in": [one, other]}))
+
+
+class _Jumper(_Author):
+    """See ``jumping``."""
+
+    def __init__(self, rng: Random, names: tuple[str, ...], *, uncut: bool) -> None:
+        super().__init__(rng, names, uncut=uncut)
+        self._features = list(dict.fromkeys([*self._features, "on"]))
+
+    def _field(self, name: str, where: dict[str, Any]) -> Any:
+        if name == "on":
+            return self._rng.choice([on for on in _FIELDS["on"] if "cross" in on])
+        return super()._field(name, where)
+
+    def _region(self) -> dict[str, Any]:
+        return {"any": [self._conjunct() for _ in range(self._rng.choice((2, 2, 3)))]}
+
+    def _conjunct(self) -> dict[str, Any]:
+        shares = {"x": 1.0, "y": 0.2, "k": 0.3}
+        bounds = {"x": self._narrow, "y": self._interval, "k": self._texts}
+        return {name: bounds[name]() for name in self._names if self._often(shares[name])}
+
+    def _narrow(self) -> dict[str, Any]:
+        """About one of the values that streams have, or between two of them."""
+        at = self._rng.randrange(4)
+        return self._rng.choice(
+            ({"gte": at, "lte": at}, {"gte": at, "lt": at + 0.5}, {"gt": at, "lt": at + 1})
+        )
 
 
 def _wider(where: dict[str, Any]) -> list[dict[str, Any] | None]:

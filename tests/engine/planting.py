@@ -71,7 +71,7 @@ def finds(game: str, number: int) -> bool:
 
 def finders(fault: Fault) -> Iterator[tuple[str, int]]:
     """Of all histories that the suite plays those that find a planted fault, its own first."""
-    games = [fault.game] if fault.game in _OF_THEIR_OWN else ["line", "plane", "cuts"]
+    games = [fault.game] if fault.game in _OF_THEIR_OWN else ["line", "plane", "cuts", "jumps"]
     numbered = [(game, number) for game in games for number in range(GAMES[game].histories)]
     kept = [("kept", number) for number in range(len(KEPT))]
     rest = kept + sorted(numbered, key=lambda one: one[1])

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from service.tenants import DEFAULT_TENANT, id_of, tenant_of
 from tests.engine import recount
-from tests.engine.histories import IDS, History, Operation, collected, history, portioned, shared
+from tests.engine.histories import IDS, History, Operation, collected, history, jumping, portioned, shared
 from tests.engine.world import World, play
 
 LINE, PLANE = ("x",), ("x", "y", "k")
@@ -96,6 +96,7 @@ GAMES = {
     "cuts": Game(
         lambda rng: history(rng, rng.choice((LINE, PLANE)), ("batch", "batch", "restart")), cut, 250
     ),
+    "jumps": Game(lambda rng: jumping(rng, PLANE, ("one", "batch", "restart")), play, 100),
     "portions": Game(
         lambda rng: portioned(rng, rng.choice((LINE, PLANE)), ("one", "batch", "restart")), portions, 150
     ),

@@ -21,7 +21,7 @@ def test_kept_histories(number: int, mode: Mode) -> None:
     cut(KEPT[number]._replace(mode=mode))
 
 
-@pytest.mark.parametrize("game", ["line", "plane", "cuts", "portions", "tenants", "collections"])
+@pytest.mark.parametrize("game", ["line", "plane", "cuts", "jumps", "portions", "tenants", "collections"])
 def test_random_histories(game: str) -> None:
     search(game, range(GAMES[game].histories))
 
