@@ -1,9 +1,9 @@
 """Expected against written records, as a diff that a person can read.
 
 An expected record takes the first written one that agrees in whom it is about (``tenant``, ``source``,
-``stream_id``, as far as it names them); then field is compared with field. So the order between streams does
-not count, and that of one stream's borders does. Records of the other topics have no order of their own:
-there one that agrees wholly is taken before another.
+``stream_id`` or, of an aggregate, ``query``, as far as it names them); then field is compared with field. So
+the order between streams does not count, and that of one stream's borders does. Records of the other topics
+have no order of their own: there one that agrees wholly is taken before another.
 
 Not for: what the fields mean; a set of ids is the only field that is looked into.
 """
@@ -20,11 +20,12 @@ from service.rules.expectations import ID_LISTS, Expected, ExpectedRecord
 
 Record = Mapping[str, Any]
 
-_IDENTITY = ("tenant", "source", "stream_id")
+_IDENTITY = ("tenant", "source", "stream_id", "query")
 #: Fields that are always shown, where the record has something in them.
 _TELLING = {
     "matches": ("stream_id", "queries", "late"),
     "borders": ("stream_id", "leave", "enter", "cross", "reason"),
+    "aggregates": ("query", "ts", "count", "of"),
     "dead_letter": ("stream_id", "reason", "detail"),
 }
 _ABSENT = object()
@@ -131,9 +132,14 @@ def _apart(name: str, fields: Record, written: Record) -> Line:
 def _names(topic: str, record: Record, also: Iterable[str] = ()) -> list[str]:
     """The fields to show: those that tell most, if they say anything, and ``also`` these."""
     first = _TELLING.get(topic, tuple(record))
-    telling = {name for name in first if record.get(name) not in ([], None, False)}
+    telling = {name for name in first if _says_something(record.get(name))}
     wanted = telling.union(also, ("stream_id",))
     return [*(name for name in first if name in wanted), *sorted(wanted.difference(first))]
+
+
+def _says_something(value: Any) -> bool:
+    """A count of 0 does."""
+    return value is not None and value is not False and value != []
 
 
 def _shown(record: Record, names: Sequence[str]) -> str:

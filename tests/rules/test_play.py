@@ -253,3 +253,33 @@ def test_time_passes_without_an_event(played: Played) -> None:
 def test_a_stream_id_that_no_key_can_be(played: Played) -> None:
     step = r"""  - {raw: '{"stream_id": "\ud800", "x": 1}', expect: {refused: malformed, stream_id: null}}"""
     assert played(step + "\n").startswith("ok")
+
+
+def test_aggregates_are_told_apart_by_query_and_a_count_of_0_is_shown(played: Played) -> None:
+    head = """\
+source: {attributes: {x: number}}
+compare: [aggregates]
+queries: [{id: p, where: x > 0, aggregates: {every: 1}}, {id: q, where: x < 9, aggregates: {every: 1}}]
+scenarios:
+- name: one
+  steps:
+"""
+    text = played(
+        """\
+  - {event: {stream_id: s, ts: 1, x: 1}, expect: {aggregates: [{query: q, count: 2}, {query: p, count: 1}]}}
+  - {event: {stream_id: s, ts: 3, x: -1}, expect: nothing}
+""",
+        head,
+    )
+    assert (
+        text
+        == """\
+      t.yaml:7: event s at 1
+          aggregates
+        - {query: q, count: 2}
+        + {query: q, ts: 1, count: 1, of: {}}
+          {query: p, count: 1}
+      t.yaml:8: event s at 3
+          aggregates
+        + {query: p, ts: 3, count: 0, of: {}}"""
+    )
