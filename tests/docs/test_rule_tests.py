@@ -9,6 +9,7 @@ import pytest
 
 from service.__main__ import main
 from service.rules import scenarios
+from tests.docs.test_threat_model import TEST, functions_in
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rule-tests.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
@@ -35,3 +36,15 @@ def test_every_field_is_explained() -> None:
     named = set(re.findall(r"`(\w+)", PAGE))
     fields = {*scenarios._FILE, *scenarios._SCENARIO, *scenarios._STEP, *scenarios.SETTINGS}
     assert fields - named == set()
+
+
+def test_what_no_rule_test_can_say_is_shown_by_tests_that_exist() -> None:
+    section = PAGE.partition("## What no rule test can say")[2].partition("\n## ")[0]
+    _, _, *rows = [line for line in section.splitlines() if line.startswith("|")]
+    assert len(rows) > 5
+    for row in rows:
+        what, why, shown_by = (cell.strip() for cell in row.strip("|").split("|"))
+        assert what and why and TEST.search(shown_by), row
+        assert not TEST.sub("", shown_by).strip(), "nothing else stands there"
+        missing = [name for file, name in TEST.findall(shown_by) if name not in functions_in(file)]
+        assert not missing
