@@ -60,7 +60,7 @@ from service.log.port import (
     TopicPartition,
 )
 from service.metrics import Metrics
-from service.model import Source
+from service.model import Refusal, Source
 from service.rebuilds import Rebuilds
 from service.registry import NoRegistry, Schemas, SchemasUnavailable
 from service.requests import CommandRequest, Requests
@@ -77,6 +77,7 @@ _GONE = {
     "commands": "the query set that its streams have seen cannot be had any more; every stream gets a reset",
 }
 
+_PUT = "put it anew, or run the version that wrote it; until then it is what it was before"
 #: How long to wait for news when others write commands, before it is asked again whether they still do.
 _TURN_S = 0.05
 #: How many entries of the command log are applied at a time for streams that have missed them.
@@ -173,6 +174,8 @@ class Worker:
         #: partitions lost in a rebalance that goes on, as they were, and the position they were at
         self._held: dict[Task, tuple[Held, Position]] = {}
         self._codecs: dict[str, _Codec] = {}
+        #: sources that cannot be read, as far as that has been told
+        self._unreadable: dict[str, Refusal] = {}
         #: what was read of partitions that are paused, since schemas of it are not there yet
         self._parked: dict[Task, list[Chunk]] = {}
         self._next_command = 0
@@ -191,6 +194,7 @@ class Worker:
         self.engine.follow_moves()
         self._next_command = self.engine.catalog.offset
         self._log.seek_commands(self._next_command)
+        self._tell_unreadable()
         self._subscribe()
         self._count_queries()
 
@@ -229,6 +233,14 @@ class Worker:
 
     def _entries(self, start: int, end: int) -> Iterator[tuple[int, Any]]:
         return ((record.offset, wire.command_body(record.value)) for record in self._log.commands(start, end))
+
+    def _tell_unreadable(self) -> None:
+        for name, refusal in self.engine.catalog.unreadable.items():
+            if self._unreadable.get(name) is not refusal:
+                logger.error(
+                    "the command log has a source %r that cannot be read: %s; %s", name, refusal, _PUT
+                )
+        self._unreadable = dict(self.engine.catalog.unreadable)
 
     def _subscribe(self) -> None:
         topics = frozenset(self.engine.source_of_topic)
@@ -545,6 +557,7 @@ class Worker:
         for effects in self.engine.command(entries, self._clock(), judged):
             self._take_caused(effects, step)
         self._drop_sourceless()
+        self._tell_unreadable()
         step.moved = set(self.engine.tables)
         self._subscribe()
         self._count_queries()

@@ -107,6 +107,8 @@ class Catalog:
         self.offset = 0
         self.sources: dict[str, Source] = {}
         self.source_versions: dict[str, int] = {}
+        #: why the newest entry of a source says nothing; what was before it holds
+        self.unreadable: dict[str, Refusal] = {}
         self.queries: dict[str, Registered] = {}
         self.quarantined: dict[str, Quarantined] = {}
         #: how many of both each tenant has: a quarantined one holds an id, and memory
@@ -170,8 +172,10 @@ class Catalog:
         before = self.sources.get(name)
         try:
             after = _in_order(before, parse_source(name, body["source"]))
-        except Refusal:
+        except Refusal as refusal:
+            self.unreadable[name] = refusal
             return None
+        self.unreadable.pop(name, None)
         if _reader_of(after.topic, self.sources, but=name):
             return None
         self.sources[name] = after
@@ -445,6 +449,7 @@ class Draft:
             raise Refusal(
                 Reason.BAD_VALUE, "source", f"a query stays on its source, {before.source!r}; use another id"
             )
+        done: Done = "created" if before is None and not self._quarantined(query.id) else "replaced"
         if before is None:
             self._make_room(query.id)
         left = {} if home(query.id, query.tags) else self._membership(query.id)
@@ -452,7 +457,6 @@ class Draft:
         if before is not None and query_body(before) == query_body(query):
             return Prepared("unchanged", query, None)
         entry = put_entry(query.id, query_body(query), left)
-        done: Done = "created" if before is None else "replaced"
         return Prepared(done, query, entry, self._sources[query.source])
 
     def _membership(self, id: str) -> dict[str, str]:

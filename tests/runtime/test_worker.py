@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from service import requests, wire
 from service.engine.commands import Command, DeleteQuery, Outcome, PatchQuery, PutQuery, PutSource
 from service.engine.engine import Engine, EngineLimits
-from service.log.port import Commit, Log, LogFenced, LogMoved, LogUnavailable, Message, Polled
+from service.log.port import Commit, Log, LogFenced, LogMoved, LogUnavailable, Message, Polled, Record
 from service.log.sqlite import SqliteLog
 from service.metrics import Metrics
 from service.model import Reason, Refusal
@@ -549,3 +549,29 @@ def test_a_late_expiry_does_nothing(worker: Worker, log: Failing, store: Store) 
     store.append(TOPIC, _event(1)._replace(partition=0))
     worker.step([], timeout_s=0)
     assert [output.topic for output in store.outputs] == ["matches", "borders"], "nobody has left"
+
+
+def test_a_source_that_cannot_be_read_is_told_of_once_and_after_a_start(
+    worker: Worker, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody, or a newer version, has written it."""
+
+    def write(attributes: dict[str, str]) -> list[str]:
+        body = {"v": 1, "op": "source", "name": "t", "source": {"attributes": attributes}}
+        record = Record(len(store.commands), 1000, b"source:t:", json.dumps(body).encode())
+        store.commands.append(record)
+        return told(lambda: worker.step([], timeout_s=0))
+
+    def told(act: Callable[[], None]) -> list[str]:
+        caplog.clear()
+        act()
+        return [record.getMessage() for record in caplog.records if "cannot be read" in record.getMessage()]
+
+    (said,) = write({"x": "vector"})
+    assert "'t'" in said and "attributes.x" in said
+    assert not told(lambda: worker.step([], timeout_s=0))
+    worker.close()
+    assert told(worker.open) == [said]
+    assert not write({"x": "number"}) and "t" in worker.engine.sets
+    assert write({"x": "vector"}) == [said]
+    assert worker.engine.catalog.sources["t"].attributes["x"] == "number"
