@@ -39,7 +39,7 @@ test: setup jars ## run everything: lint, types, imports, all tests on a real br
 check: setup lint ## the fast part: lint, types, imports, unit tests
 	$(BIN)/python -m pytest -q tests/unit tests/engine tests/runtime tests/index/test_contract.py
 
-soak: setup jars ## memory under churn (CHURN= minutes, 10); then a million random operations on the engine against its oracle (SEED=, FROM=, MINUTES=), an hour or two; then ten minutes without a broker; then half an hour of random kills
+soak: setup jars ## the nightly run: memory under churn (CHURN= minutes, 10); then a million random operations on the engine against its oracle (SEED=, FROM=, MINUTES=), an hour or two; then ten minutes without a broker; then half an hour of random kills
 	$(BIN)/python -m tests.faults.churn --minutes $(or $(CHURN),10)
 	@$(BIN)/python -m tests.engine.soak $(if $(SEED),--seed $(SEED)) $(if $(FROM),--from $(FROM)) $(if $(MINUTES),--minutes $(MINUTES))
 	FAULTS_AWAY_S=600 $(BIN)/python -m pytest -q tests/faults/test_outage.py -k away
