@@ -322,6 +322,7 @@ def test_a_stricter_limit_leaves_what_is_registered_and_what_is_remembered(tmp_p
         assert states == dict.fromkeys(queries, "active")
         refused = client.put("/v1/queries/new", json={"source": "s", "where": "x < 0 or x > 200"})
         assert (refused.status_code, refused.json()["reason"]) == (422, "limit")
+        assert "more than 1 disjuncts" in refused.json()["detail"]
 
 
 def source_entry(*attributes: str) -> dict[str, Any]:
