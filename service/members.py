@@ -21,7 +21,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, time
 from typing import Any
 
 import msgspec
@@ -66,6 +66,10 @@ def members(kind: str, raw: bytes, reading: Reading) -> Iterator[Member]:
     """The members of a file of a kind. Raises Refusal where the file as a whole cannot be read: syntax,
     bad_value, missing_field, unknown_attribute."""
     return {GEOJSON: _geojson, CSV: _csv, PARQUET: _parquet}[kind](raw, reading)
+
+
+# A cell may be as long as its file, of which the size has a limit.
+csv.field_size_limit(1 << 30)
 
 
 class _Features(msgspec.Struct):
@@ -147,7 +151,11 @@ def _feature(feature: Any, reading: Reading) -> Made:
         raise Refusal(Reason.BAD_VALUE, "properties", "must be an object or null")
     given = feature.get("id") if reading.id is None else properties.get(reading.id)
     id = _id(given, "id" if reading.id is None else f"properties.{reading.id}")
-    tags = {name: _tag(properties[name]) for name in reading.tags if properties.get(name) not in (None, "")}
+    tags = {
+        name: _tag(properties[name], f"properties.{name}")
+        for name in reading.tags
+        if properties.get(name) not in (None, "")
+    }
     try:
         disjuncts = _disjuncts(feature.get("geometry"), feature.get("bbox"), properties, reading)
     except Refusal as refusal:
@@ -155,9 +163,15 @@ def _feature(feature: Any, reading: Reading) -> Made:
     return id, {**reading.defaults, "where": {"any": disjuncts}, "tags": tags}
 
 
-def _tag(value: Any) -> str:
-    """The text of a tag: of what is no text, its JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+def _tag(value: Any, field: str) -> str:
+    """The text of a tag: of what is no text, its JSON. Raises Refusal: not_finite."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        detail = "has a number that JSON has not; leave it empty, or make it a text"
+        raise Refusal(Reason.NOT_FINITE, field, detail) from None
 
 
 def _id(given: Any, place: str) -> str:
@@ -249,13 +263,35 @@ def _parquet(raw: bytes, reading: Reading) -> Iterator[Member]:
         number = 0
         try:
             for batch in file.iter_batches(10_000):
-                for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                columns = []
+                for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                    try:
+                        columns.append(column.to_pylist())
+                    except (pyarrow.ArrowException, ValueError, OverflowError):
+                        first = next(i for i, cell in enumerate(column) if not _is_readable(cell))
+                        detail = (
+                            f"has a value of the type {column.type} that cannot be read; times are in the"
+                            " years 1 to 9999, in whole microseconds and a known zone"
+                        )
+                        refusal = Refusal(Reason.BAD_VALUE, shown(name), detail)
+                        yield Member(f"row {number + first + 1}", None, refusal)
+                        return
+                for cells in zip(*columns, strict=True):
                     number += 1
                     yield _read(f"row {number}", cells, table.body, reading)
-        except (pyarrow.ArrowException, ValueError) as error:  # such as a part of a microsecond
+        except pyarrow.ArrowException as error:
             yield Member(f"row {number + 1}", None, Refusal(Reason.SYNTAX, "", str(error)))
 
     return rows()
+
+
+def _is_readable(cell: Any) -> bool:
+    """Whether there is a value of Python for one of Arrow."""
+    try:
+        cell.as_py()
+    except (ValueError, OverflowError):
+        return False
+    return True
 
 
 Cell = Callable[[Any, dict[str, Any], dict[str, Any]], None]
@@ -284,7 +320,7 @@ class _Table:
         if column == self._id:
             return lambda value, body, region: None
         if column in self._reading.tags:
-            return lambda value, body, region: body["tags"].update({column: _tag(value)})
+            return lambda value, body, region: body["tags"].update({column: _tag(value, shown(column))})
         if column in _FLAGS:
             return lambda value, body, region: body.update({column: _truth(value)})
         if column in _FIELDS:
@@ -368,7 +404,7 @@ def _plain(cell: Any, column: str) -> Any:
         return [_plain(one, column) for one in cell]
     if isinstance(cell, dict):
         return {name: _plain(one, column) for name, one in cell.items()}
-    if isinstance(cell, datetime):
+    if isinstance(cell, date | time):
         return cell.isoformat()
     detail = (
         f"is a column of the type {type(cell).__name__}, which means nothing here; make it numbers or texts"

@@ -77,7 +77,7 @@ _GONE = {
     "commands": "the query set that its streams have seen cannot be had any more; every stream gets a reset",
 }
 
-_PUT = "put it anew, or run the version that wrote it; until then it is what it was before"
+_PUT = "put it anew, or run the version that wrote it; until then what it was before holds, if anything was"
 #: How long to wait for news when others write commands, before it is asked again whether they still do.
 _TURN_S = 0.05
 #: How many entries of the command log are applied at a time for streams that have missed them.

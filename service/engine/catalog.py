@@ -495,8 +495,8 @@ class Draft:
         return command.prepared
 
     def _change_collection(self, command: ChangeCollection) -> Prepared:
-        version = self._catalog.collections.versions.get(command.name)
-        if version != command.version or self._sources.get(command.source.name) is not command.source:
+        version, source = self._catalog.collections.versions.get(command.name), command.source
+        if version != command.version or (source and self._sources.get(source.name) is not source):
             raise _outdated(f"collection {id_of(command.name)!r} or its source")
         return command.prepared
 

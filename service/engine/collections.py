@@ -177,7 +177,7 @@ def planned(
             else:
                 failures.append(Failure(member.place, member.id, refusal))
             continue
-        command = _put(query, known, snapshot.members.get(query.id))
+        command = _put(query, known, snapshot.members)
         done["unchanged" if command is None else command.prepared.done] += 1
         if command is not None:
             commands.append(command)
@@ -196,7 +196,7 @@ def removed(name: str, snapshot: Snapshot) -> Plan:
     """The plan of deleting a collection with its members. Raises Refusal: unknown_id."""
     if snapshot.collection is None:
         raise unknown_collection(name)
-    known = snapshot.sources[snapshot.collection.source]
+    known = snapshot.sources.get(snapshot.collection.source)  # one that cannot be read holds nothing up
     commands: list[Command] = [
         *_deletions(name, snapshot, set()),
         _change(name, known, snapshot, {"deleted": True}),
@@ -251,13 +251,14 @@ def _query(
     return query
 
 
-def _put(query: Query, source: Source, old: Registered | None) -> ChangeMember | None:
+def _put(query: Query, source: Source, members: Mapping[str, Registered | None]) -> ChangeMember | None:
+    old = members.get(query.id)
     before = old.query if old else None
     # The regions are compared, not how they are written: a program that writes its file anew may begin a ring
     # elsewhere, or run it the other way.
     if before is not None and replace(query, where=before.where, keep=before.keep) == before:
         return None
-    done: Done = "created" if before is None else "replaced"
+    done: Done = "replaced" if query.id in members else "created"
     entry = put_entry(query.id, query_body(query))
     return ChangeMember(query.id, before, Prepared(done, query, entry, source))
 
@@ -272,7 +273,9 @@ def _deletions(name: str, snapshot: Snapshot, seen: set[str]) -> list[ChangeMemb
     return gone
 
 
-def _change(name: str, source: Source, snapshot: Snapshot, body: Mapping[str, Any]) -> ChangeCollection:
+def _change(
+    name: str, source: Source | None, snapshot: Snapshot, body: Mapping[str, Any]
+) -> ChangeCollection:
     entry = Entry(f"collection:{name}", {"v": 1, "op": "collection", "name": name, **body})
     done: Done = "deleted" if "deleted" in body else "replaced" if snapshot.collection else "created"
     return ChangeCollection(name, source, snapshot.version, Prepared(done, source, entry))

@@ -119,10 +119,11 @@ class ChangeMember:
 
 @dataclass(frozen=True, slots=True)
 class ChangeCollection:
-    """The last command of a plan (``collections``), made from this source and this version."""
+    """The last command of a plan (``collections``), made from this source and this version. None: there is no
+    such source, and the collection goes."""
 
     name: str
-    source: Source
+    source: Source | None
     version: int | None
     prepared: Prepared
 

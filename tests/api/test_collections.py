@@ -20,7 +20,7 @@ from service.api import collections
 from service.engine.collections import Member
 from service.members import Reading, members
 from tests.api.conftest import OwnSource
-from tests.api.harness import history, running
+from tests.api.harness import history, running, write_commands
 
 GEOJSON = "application/geo+json"
 TRIANGLE = [[[0, 0], [4, 0], [4, 4], [0, 0]]]
@@ -728,3 +728,86 @@ def test_id_and_tag_make_a_member_whoever_wrote_them(own: Own) -> None:
     assert own.client.get(f"/v1/queries/{own.name}:mine").status_code == 404
     assert own.client.get(f"/v1/queries/{own.name}:other").status_code == 200
     assert own.client.get(f"/v1/queries/{own.name}-mine").status_code == 200
+
+
+def _query(id: str, source: str) -> dict[str, Any]:
+    body = {"id": id, "source": source, "where": "y > 0", "tags": {"collection": id.partition(":")[0]}}
+    return {"op": "query", "id": id, "query": body}
+
+
+def _collection(name: str, source: str) -> dict[str, Any]:
+    return {"op": "collection", "name": name, "source": source, "kind": "csv", "members": 1}
+
+
+def test_a_collection_of_a_source_that_cannot_be_read_can_be_deleted(tmp_path: Path) -> None:
+    bad = {"op": "source", "name": "bad", "source": {"attributes": {"y": "nubmer"}}}
+    write_commands(tmp_path, bad, _query("c:a", "bad"), _collection("c", "bad"))
+    with running(tmp_path) as service:
+        client = service.client
+        assert client.get("/v1/queries/c:a").json()["state"] == "quarantined"
+        put = client.put(
+            "/v1/collections/c?source=bad", content=b"id,y.gt\na,0\n", headers={"Content-Type": "text/csv"}
+        )
+        assert (put.status_code, put.json()["reason"]) == (422, "unknown_source")
+        assert client.delete("/v1/collections/c").status_code == 204
+        assert client.get("/v1/collections/c").status_code == 404
+        assert client.get("/v1/queries/c:a").status_code == 404
+
+
+def test_a_quarantined_member_that_is_put_anew_is_replaced(tmp_path: Path) -> None:
+    wide, narrow = ({"attributes": dict.fromkeys(names, "number")} for names in ("xy", "x"))
+    write_commands(
+        tmp_path,
+        {"op": "source", "name": "s", "source": wide},
+        _query("c:a", "s"),
+        _collection("c", "s"),
+        {"op": "source", "name": "s", "source": narrow},
+    )
+    with running(tmp_path) as service:
+        put = service.client.put(
+            "/v1/collections/c?source=s", content=b"id,x.gt\na,0\nb,0\n", headers={"Content-Type": "text/csv"}
+        )
+        assert counts(put) == (1, 1, 0, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("expires_at", pyarrow.array([2**60], pyarrow.timestamp("ms", "UTC"))),
+        ("expires_at", pyarrow.array([1], pyarrow.timestamp("ns", "UTC"))),
+        ("expires_at", pyarrow.array([0], pyarrow.timestamp("ms", "Mars/Olympus"))),
+        ("seen", pyarrow.array([2**31 - 1], pyarrow.date32())),
+        ("seen", pyarrow.array([2**62], pyarrow.duration("s"))),
+    ],
+    ids=str,
+)
+def test_a_time_that_python_has_not_is_told_with_its_column_and_row(
+    own: Own, column: str, values: pyarrow.Array
+) -> None:
+    good = pyarrow.array([0], values.type)
+    if not (column == "expires_at" and "Mars" in str(values.type)):
+        values = pyarrow.concat_arrays([good, values])
+    count = len(values)
+    file = parquet(**{"id": [f"m{i}" for i in range(count)], "y.gt": [1.0] * count, column: values})
+    refused = own.put_file("application/vnd.apache.parquet", file, tags="seen")
+    assert refused.status_code == 422, refused.text
+    failure = refused.json()["failures"][-1]
+    assert (failure["place"], failure["field"], failure["reason"]) == (f"row {count}", column, "bad_value")
+    assert str(values.type) in failure["detail"]
+
+
+def test_tags_of_dates_are_texts_and_those_of_no_number_are_refused(own: Own) -> None:
+    media = "application/vnd.apache.parquet"
+    dates = pyarrow.array([0], pyarrow.date32())
+    assert own.put_file(media, parquet(id=["a"], **{"y.gt": [1.0], "seen": dates}), tags="seen").is_success
+    member = own.client.get(f"/v1/queries/{own.name}:a").json()
+    assert member["tags"]["seen"] == "1970-01-01"
+    refused = own.put_file(media, parquet(id=["a"], **{"y.gt": [1.0], "seen": [float("nan")]}), tags="seen")
+    (failure,) = refused.json()["failures"]
+    assert (failure["field"], failure["reason"]) == ("seen", "not_finite")
+
+
+def test_a_cell_may_be_long(own: Own) -> None:
+    long = "x" * 200_000
+    assert own.put_file("text/csv", f'id,y.gt,note\na,1,"{long}"\n'.encode(), tags="note").is_success
+    assert own.client.get(f"/v1/queries/{own.name}:a").json()["tags"]["note"] == long
