@@ -124,7 +124,7 @@ class Alone:
         def idle() -> bool:
             self.worker.step([], timeout_s=0.05)
             at = {TopicPartition(*task): event for task, event in self.worker.positions.items()}
-            return self.worker.ready and self.log.end_offsets(at) == at
+            return self.worker.ready and not self.worker.uncommitted and self.log.end_offsets(at) == at
 
         eventually(idle, "the worker has caught up")
 
