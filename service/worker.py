@@ -1,13 +1,13 @@
 """The worker: the loop that turns log into log. One thread, no locks, one commit a step.
 
 A step takes the requests that wait, polls the log, applies commands, writes a portion of the records that
-commands have left owed, applies events, and begins to commit outputs, state and positions in one transaction.
-Only when that has been made is anybody told. If the worker dies anywhere, the next one starts from the last
-commit and nothing that was not committed has happened.
+commands have left owed, applies events, and commits outputs, state and positions in one transaction. Only
+then is anybody told. If the worker dies anywhere, the next one starts from the last commit and nothing that
+was not committed has happened.
 
-The next step begins by waiting for that commit, unless much comes in: then it takes in what there is while
-the commit is under way, and waits before it begins its own. Commits are made one after the other, so at any
-time what the log lacks of the engine is the last two steps at most, and they are gone together.
+Where much comes in, a commit is only begun: the next step takes in what there is while it is under way, and
+waits before it commits itself. Commits are made one after the other, so at any time what the log lacks of the
+engine is the last two steps at most, and they are gone together.
 
 Catching up: the catalog is replayed from the command log. A partition whose position has seen fewer commands
 than the catalog (a crash between a command and its effects, a partition that was elsewhere) first gets what
@@ -82,6 +82,9 @@ _PUT = "put it anew, or run the version that wrote it; until then what it was be
 _TURN_S = 0.05
 #: How many entries of the command log are applied at a time for streams that have missed them.
 MISSED_ENTRIES = 10_000
+#: A commit that need not be waited for.
+_MADE: Future[None] = Future()
+_MADE.set_result(None)
 
 
 @dataclass(slots=True)
@@ -636,19 +639,22 @@ class Worker:
                 return
 
     def _begun(self, step: _Step) -> Future[None]:
+        """Commits a step, or only begins to, where there is something to do meanwhile."""
         if not step.moved:
-            nothing: Future[None] = Future()
-            nothing.set_result(None)
-            return nothing
+            return _MADE
         if step.commit is None:
             step.commit = self._commit_of(step)
         started = perf_counter()
-        commit = self._log.begin_commit(step.commit)
+        if not self._much:
+            self._log.commit(step.commit)
+            self._metrics.commit(perf_counter() - started)
+            return _MADE
 
         def ended(commit: Future[None]) -> None:
             if commit.exception() is None:
                 self._metrics.commit(perf_counter() - started)
 
+        commit = self._log.begin_commit(step.commit)
         commit.add_done_callback(ended)
         return commit
 

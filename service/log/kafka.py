@@ -275,9 +275,16 @@ class KafkaLog:
     # ---- writing
 
     def commit(self, commit: Commit) -> None:
-        self.begin_commit(commit).result()
+        self._sent(commit)()
 
     def begin_commit(self, commit: Commit) -> Future[None]:
+        end = self._sent(commit)
+        self._committing = self._committing or ThreadPoolExecutor(1, thread_name_prefix="kafka-commit")
+        self._under_way = self._committing.submit(end)
+        return self._under_way
+
+    def _sent(self, commit: Commit) -> Callable[[], None]:
+        """Sends what a commit writes; what is returned ends it."""
         events = self._reader
         gone = (commit.positions.keys() | commit.state.keys()) - events.owned
         if gone or (commit.positions and events.membership is None):
@@ -286,12 +293,9 @@ class KafkaLog:
             partition: Mark(position.event, str(position.command))
             for partition, position in commit.positions.items()
         }
-        end = self._transactions.begin(
+        return self._transactions.begin(
             commit.outputs, self._state(commit), marks, events.membership, self._clock_ms()
         )
-        self._committing = self._committing or ThreadPoolExecutor(1, thread_name_prefix="kafka-commit")
-        self._under_way = self._committing.submit(end)
-        return self._under_way
 
     def _let_end(self) -> None:
         """The commit that is under way, if any, has ended then: the group takes its positions from whom they

@@ -44,12 +44,19 @@ class Mortal:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
+    def commit(self, commit: Commit) -> None:
+        self._live_on()
+        self._log.commit(commit)
+
     def begin_commit(self, commit: Commit) -> Future[None]:
+        self._live_on()
+        return self._log.begin_commit(commit)
+
+    def _live_on(self) -> None:
         if self.armed:
             self.reached.set()
             self.killed.wait(PATIENCE_S)
             raise Died("killed before the commit")
-        return self._log.begin_commit(commit)
 
 
 class Instance:

@@ -239,6 +239,7 @@ def _wire(fuse: Fuse) -> None:
     _around(Worker, "_apply_commands", after=applied)
     _around(Worker, "_make_up", before=at("before catching up"), after=past("after catching up"))
     _around(KafkaLog, "restore", after=restored)
+    _around(KafkaLog, "commit", after=past("after commit"))
     _around(KafkaLog, "begin_commit", after=begun)
     _around(KafkaLog, "append_commands", before=appending, after=appended)
 

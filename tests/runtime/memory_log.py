@@ -239,6 +239,10 @@ class SlowLog(MemoryLog):
 
     _under_way: _UnderWay | None = None
 
+    def commit(self, commit: Commit) -> None:
+        self._require_calm()
+        super().commit(commit)
+
     def begin_commit(self, commit: Commit) -> Future[None]:
         self._require_calm()
         self._under_way = _UnderWay(self._begun(commit))
@@ -246,7 +250,7 @@ class SlowLog(MemoryLog):
 
     def _begun(self, commit: Commit) -> Callable[[], None]:
         """Begins a commit; what is returned ends it."""
-        return lambda: self.commit(commit)
+        return lambda: MemoryLog.commit(self, commit)
 
     def _require_calm(self) -> None:
         assert self._under_way is None or self._under_way.done(), "a commit is under way"
@@ -280,7 +284,7 @@ class SecretiveLog(SlowLog):
     def _begun(self, commit: Commit) -> Callable[[], None]:
         error: LogError | None = None
         try:
-            self.commit(commit)
+            super().commit(commit)
         except LogError as raised:
             error = raised
 
