@@ -93,7 +93,7 @@ def _geojson(raw: bytes, reading: Reading) -> Iterator[Member]:
         detail = f'must be "FeatureCollection", not {shown(collection.type)}'
         raise Refusal(Reason.BAD_VALUE, "type", detail)
     return (
-        _read(f"features[{i}]", raw[span], lambda text: _feature(load_json(text), reading), reading)
+        _read(f"features[{i}]", raw[span], lambda text: _loaded(text, reading), reading)
         for i, span in enumerate(spans)
     )
 
@@ -141,6 +141,17 @@ def _read(place: str, row: Any, made: Callable[[Any], Made], reading: Reading) -
         return Member(place, *made(row))
     except Refusal as refusal:
         return Member(place, None, refusal)
+
+
+def _loaded(text: bytes, reading: Reading) -> Made:
+    """A feature; of one whose numbers cannot be read the id, if nothing else is wrong."""
+    try:
+        feature = load_json(text)
+    except Refusal as refusal:
+        if refusal.reason is not Reason.NOT_FINITE:
+            raise
+        return _feature(load_json(_readable(text)), reading)[0], refusal
+    return _feature(feature, reading)
 
 
 def _feature(feature: Any, reading: Reading) -> Made:

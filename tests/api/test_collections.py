@@ -408,9 +408,9 @@ def test_a_number_that_is_none_is_told_with_its_feature(own: Own) -> None:
 
     none, endless = float("nan"), float("-inf")  # Python writes them, as NaN and -Infinity
     wrong = own.put(circle("a", none, 5), circle("b", 1, 5), circle("c", 1, endless)).json()
-    assert [(one["place"], one["field"], one["reason"]) for one in wrong["failures"]] == [
-        ("features[0]", "geometry.coordinates[0]", "not_finite"),
-        ("features[2]", "properties.radius_m", "not_finite"),
+    assert [(one["place"], one["id"], one["field"], one["reason"]) for one in wrong["failures"]] == [
+        ("features[0]", "a", "geometry.coordinates[0]", "not_finite"),
+        ("features[2]", "c", "properties.radius_m", "not_finite"),
     ]
     assert wrong["failures"][0]["detail"].startswith("NaN is no finite number")
     assert counts(own.put(circle("b", 1, 5), tags="note")) == (1, 0, 0, 0, 1)
