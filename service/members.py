@@ -274,19 +274,11 @@ def _parquet(raw: bytes, reading: Reading) -> Iterator[Member]:
         number = 0
         try:
             for batch in file.iter_batches(10_000):
-                columns = []
-                for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                    try:
-                        columns.append(column.to_pylist())
-                    except (pyarrow.ArrowException, ValueError, OverflowError):
-                        first = next(i for i, cell in enumerate(column) if not _is_readable(cell))
-                        detail = (
-                            f"has a value of the type {column.type} that cannot be read; times are in the"
-                            " years 1 to 9999, in whole microseconds and a known zone"
-                        )
-                        refusal = Refusal(Reason.BAD_VALUE, shown(name), detail)
-                        yield Member(f"row {number + first + 1}", None, refusal)
-                        return
+                try:
+                    columns = [column.to_pylist() for column in batch.columns]
+                except _NO_VALUE:
+                    yield _unreadable_cell(batch, number)
+                    return
                 for cells in zip(*columns, strict=True):
                     number += 1
                     yield _read(f"row {number}", cells, table.body, reading)
@@ -296,11 +288,30 @@ def _parquet(raw: bytes, reading: Reading) -> Iterator[Member]:
     return rows()
 
 
+_NO_VALUE = (ValueError, OverflowError)
+"""What Arrow raises where Python has no such value."""
+
+
+def _unreadable_cell(batch: Any, before: int) -> Member:
+    """The first cell that has no value of Python, column by column; so many rows are before the batch."""
+    name, column, row = next(
+        (name, column, row)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        for row, cell in enumerate(column)
+        if not _is_readable(cell)
+    )
+    detail = (
+        f"has a value of the type {column.type} that cannot be read; times are in the years 1 to 9999, in"
+        " whole microseconds and a known zone"
+    )
+    return Member(f"row {before + row + 1}", None, Refusal(Reason.BAD_VALUE, shown(name), detail))
+
+
 def _is_readable(cell: Any) -> bool:
     """Whether there is a value of Python for one of Arrow."""
     try:
         cell.as_py()
-    except (ValueError, OverflowError):
+    except _NO_VALUE:
         return False
     return True
 
