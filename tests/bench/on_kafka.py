@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -110,25 +111,27 @@ class Spy:
         return polled
 
     def begin_commit(self, commit: Commit) -> Future[None]:
+        ended = self._noted(commit)
+        under_way = self._log.begin_commit(commit)
+        under_way.add_done_callback(lambda _: ended())
+        return under_way
+
+    def commit(self, commit: Commit) -> None:
+        ended = self._noted(commit)
+        self._log.commit(commit)
+        ended()
+
+    def _noted(self, commit: Commit) -> Callable[[], None]:
+        """Keeps a commit; what is returned is called when it has been made."""
         if self._keeps:
             self.commits.append(commit)
         stamps, self._stamps = self._stamps, []
 
-        def ended(_: Future[None]) -> None:
+        def ended() -> None:
             now_ms = time.time() * 1000
             self.ages_ms += [now_ms - stamp for stamp in stamps]
 
-        under_way = self._log.begin_commit(commit)
-        under_way.add_done_callback(ended)
-        return under_way
-
-    def commit(self, commit: Commit) -> None:
-        if self._keeps:
-            self.commits.append(commit)
-        self._log.commit(commit)
-        now_ms = time.time() * 1000
-        self.ages_ms += [now_ms - stamp for stamp in self._stamps]
-        self._stamps.clear()
+        return ended
 
     def summary(self) -> dict[str, Any]:
         digest = hashlib.sha256()
