@@ -43,6 +43,7 @@ from service.engine.queryset import QuerySet
 from service.engine.state import heard
 from service.engine.versions import NewerState
 from service.log.port import (
+    COMMITTED,
     Assignment,
     Chunk,
     Commit,
@@ -60,7 +61,7 @@ from service.log.port import (
     TopicPartition,
 )
 from service.metrics import Metrics
-from service.model import Refusal, Source
+from service.model import Source
 from service.rebuilds import Rebuilds
 from service.registry import NoRegistry, Schemas, SchemasUnavailable
 from service.requests import CommandRequest, Requests
@@ -77,14 +78,10 @@ _GONE = {
     "commands": "the query set that its streams have seen cannot be had any more; every stream gets a reset",
 }
 
-_PUT = "put it anew, or run the version that wrote it; until then what it was before holds, if anything was"
 #: How long to wait for news when others write commands, before it is asked again whether they still do.
 _TURN_S = 0.05
 #: How many entries of the command log are applied at a time for streams that have missed them.
 MISSED_ENTRIES = 10_000
-#: A commit that need not be waited for.
-_MADE: Future[None] = Future()
-_MADE.set_result(None)
 
 
 @dataclass(slots=True)
@@ -177,8 +174,6 @@ class Worker:
         #: partitions lost in a rebalance that goes on, as they were, and the position they were at
         self._held: dict[Task, tuple[Held, Position]] = {}
         self._codecs: dict[str, _Codec] = {}
-        #: sources that cannot be read, as far as that has been told
-        self._unreadable: dict[str, Refusal] = {}
         #: what was read of partitions that are paused, since schemas of it are not there yet
         self._parked: dict[Task, list[Chunk]] = {}
         self._next_command = 0
@@ -238,12 +233,13 @@ class Worker:
         return ((record.offset, wire.command_body(record.value)) for record in self._log.commands(start, end))
 
     def _tell_unreadable(self) -> None:
-        for name, refusal in self.engine.catalog.unreadable.items():
-            if self._unreadable.get(name) is not refusal:
-                logger.error(
-                    "the command log has a source %r that cannot be read: %s; %s", name, refusal, _PUT
-                )
-        self._unreadable = dict(self.engine.catalog.unreadable)
+        for name, refusal in self.engine.catalog.take_unreadable().items():
+            logger.error(
+                "the command log has a source %r that cannot be read: %s; put it anew, or run the version"
+                " that wrote it; until then what it was before holds, if anything was",
+                name,
+                refusal,
+            )
 
     def _subscribe(self) -> None:
         topics = frozenset(self.engine.source_of_topic)
@@ -641,20 +637,20 @@ class Worker:
     def _begun(self, step: _Step) -> Future[None]:
         """Commits a step, or only begins to, where there is something to do meanwhile."""
         if not step.moved:
-            return _MADE
+            return COMMITTED
         if step.commit is None:
             step.commit = self._commit_of(step)
         started = perf_counter()
-        if not self._much:
-            self._log.commit(step.commit)
-            self._metrics.commit(perf_counter() - started)
-            return _MADE
 
         def ended(commit: Future[None]) -> None:
             if commit.exception() is None:
                 self._metrics.commit(perf_counter() - started)
 
-        commit = self._log.begin_commit(step.commit)
+        if self._much:
+            commit = self._log.begin_commit(step.commit)
+        else:
+            self._log.commit(step.commit)
+            commit = COMMITTED
         commit.add_done_callback(ended)
         return commit
 

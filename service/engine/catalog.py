@@ -107,8 +107,8 @@ class Catalog:
         self.offset = 0
         self.sources: dict[str, Source] = {}
         self.source_versions: dict[str, int] = {}
-        #: why the newest entry of a source says nothing; what was before it holds
-        self.unreadable: dict[str, Refusal] = {}
+        #: see ``take_unreadable``
+        self._unreadable: dict[str, Refusal] = {}
         self.queries: dict[str, Registered] = {}
         self.quarantined: dict[str, Quarantined] = {}
         #: how many of both each tenant has: a quarantined one holds an id, and memory
@@ -129,6 +129,11 @@ class Catalog:
         for id, expires_at in due.items():
             heappush(self._expiries, (expires_at, id))
         return [ExpireQuery(id, expires_at) for id, expires_at in due.items()]
+
+    def take_unreadable(self) -> dict[str, Refusal]:
+        """The sources whose newest entry says nothing, and why, that have come since the last call."""
+        taken, self._unreadable = self._unreadable, {}
+        return taken
 
     def expiry(self, id: str) -> int | None:
         """When what is under an id expires, registered or quarantined; None if never, or nothing is there."""
@@ -173,9 +178,9 @@ class Catalog:
         try:
             after = _in_order(before, parse_source(name, body["source"]))
         except Refusal as refusal:
-            self.unreadable[name] = refusal
+            self._unreadable[name] = refusal
             return None
-        self.unreadable.pop(name, None)
+        self._unreadable.pop(name, None)
         if _reader_of(after.topic, self.sources, but=name):
             return None
         self.sources[name] = after
@@ -251,7 +256,8 @@ class Catalog:
             self.fingerprint ^= mark(old.version)
         if bad is not None:
             self.fingerprint ^= mark(bad.version, quarantined=True)
-        self.queries_of[tenant_of(id)] -= (old is not None) + (bad is not None)
+        if old is not None or bad is not None:
+            self.queries_of[tenant_of(id)] -= 1
         return old
 
     def _read(self, id: str, body: Any) -> Query:

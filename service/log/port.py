@@ -18,6 +18,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
+#: A commit that has been made.
+COMMITTED: Future[None] = Future()
+COMMITTED.set_result(None)
+
 #: Commands that one poll returns: they hold events up, so many of them must not come at once.
 MOST_COMMANDS = 1_000
 

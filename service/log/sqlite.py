@@ -29,6 +29,7 @@ from pathlib import Path
 from service.log import topics
 from service.log.clock import now_ms
 from service.log.port import (
+    COMMITTED,
     MOST_COMMANDS,
     Assignment,
     Chunk,
@@ -262,9 +263,7 @@ class SqliteLog:
 
     def begin_commit(self, commit: Commit) -> Future[None]:
         self.commit(commit)
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
+        return COMMITTED
 
     def _expire(self, writer: sqlite3.Connection, topics: dict[int, float]) -> None:
         """Removes what is too old of topics, each below an offset; a part at a time. O(removed)."""
