@@ -170,6 +170,10 @@ class Worker:
         #: whether the last poll brought so much that the next is sure to bring more
         self._much = False
         self._topics: frozenset[str] = frozenset()
+        #: whether what is subscribed to has changed, and the group may not have dealt it out yet
+        self._joining = False
+        #: offsets of commands that hold, and are told of once the partitions of new topics have come
+        self._untold: list[int] = []
         self._waiting: set[Task] = set()
         #: partitions lost in a rebalance that goes on, as they were, and the position they were at
         self._held: dict[Task, tuple[Held, Position]] = {}
@@ -247,6 +251,7 @@ class Worker:
             self.settle()
             self._log.subscribe(sorted(topics))
             self._topics = topics
+            self._joining = True
 
     # ---- partitions
 
@@ -434,6 +439,7 @@ class Worker:
         self._next_command = polled.next_command
         self._tick(step)
         self._apply_commands(polled.commands, step)
+        self._answer(step)
         for effects in self.engine.pay():
             self._take_caused(effects, step)
             step.moved.add(effects.task)
@@ -560,7 +566,15 @@ class Worker:
         step.moved = set(self.engine.tables)
         self._subscribe()
         self._count_queries()
-        step.answered += self._requests.applied(offsets, self._active_from())
+        self._untold += offsets
+
+    def _answer(self, step: _Step) -> None:
+        """Notes whom the step answers. Where a command has changed what is subscribed to, that is after its
+        partitions have come: only then are there positions to name."""
+        self._joining = self._joining and bool(self._waiting or not self._log.settled)
+        if self._untold and not self._joining:
+            step.answered += self._requests.applied(self._untold, self._active_from())
+            self._untold = []
 
     def _apply_events(self, chunk: Chunk, step: _Step) -> None:
         task = Task(*chunk.partition)

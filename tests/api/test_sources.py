@@ -14,6 +14,9 @@ def test_a_source_is_created_read_and_listed(client: httpx.Client) -> None:
     assert made.json()["topic"] == "events.harbour"
     assert made.json()["late"] == "process"
     assert made.json()["active_from"]["command"] >= 0
+    places = [(place["topic"], place["partition"]) for place in made.json()["active_from"]["positions"]]
+    assert places, "the answer comes once its events are read"
+    assert {topic for topic, _ in places} == {"events.harbour"}
     read = client.get("/v1/sources/harbour").json()
     assert read == {name: value for name, value in made.json().items() if name != "active_from"}
     assert read in client.get("/v1/sources").json()["sources"]

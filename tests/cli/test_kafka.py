@@ -32,7 +32,10 @@ def served(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture(scope="module")
 def answer(served: Served) -> dict[str, Any]:
     with httpx.Client(base_url=served.url, timeout=TIMEOUT_S) as client:
-        client.put("/v1/sources/s", json={"attributes": {"x": "number"}}).raise_for_status()
+        source = client.put("/v1/sources/s", json={"attributes": {"x": "number"}})
+        assert len(source.json()["active_from"]["positions"]) == 3, (
+            "the answer comes once its events are read"
+        )
         made = client.put("/v1/queries/q", json={"source": "s", "where": "x > 0"})
         assert len(made.json()["active_from"]["positions"]) == 3
         events = [
