@@ -8,6 +8,8 @@ that they have without, since these come before all that an id is made of. Not f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,16 +31,24 @@ class IdTexts:
             np.concatenate([one, np.zeros_like(one)]) for one in (self.starts, self.lengths, self._rooms)
         )
 
-    def put(self, slot: int, id: str) -> None:
-        """A slot has been taken by a query. O(len(id)), amortised."""
-        encoded = b'"%b"' % id.encode()
-        length = len(encoded)
-        if self._rooms[slot] < length:
-            room = 1 << (length - 1).bit_length()
-            while self._used + room > len(self.text):
-                self.text = np.concatenate([self.text, np.zeros_like(self.text)])
-            self.starts[slot], self._rooms[slot] = self._used, room
-            self._used += room
-        start = int(self.starts[slot])
-        self.text[start : start + length] = np.frombuffer(encoded, dtype=np.uint8)
-        self.lengths[slot] = length
+    def put(self, slots: Sequence[int], ids: Sequence[str]) -> None:
+        """Slots, each once, have been taken by queries. O(length of the ids), amortised."""
+        encoded = [b'"%b"' % id.encode() for id in ids]
+        at = np.array(slots, dtype=np.int64)
+        lengths = np.array(list(map(len, encoded)), dtype=np.int64)
+        small = self._rooms[at] < lengths
+        if small.any():
+            self._make_room(at[small], lengths[small])
+        self.lengths[at] = lengths
+        begins = self.starts[at].astype(np.int64) - (np.cumsum(lengths) - lengths)
+        joined = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+        self.text[np.repeat(begins, lengths) + np.arange(len(joined))] = joined
+
+    def _make_room(self, at: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+        _, bits = np.frexp(lengths - 1)
+        rooms = np.left_shift(1, bits.astype(np.int64))
+        ends = self._used + np.cumsum(rooms)
+        self.starts[at], self._rooms[at] = ends - rooms, rooms
+        self._used = int(ends[-1])
+        while self._used > len(self.text):
+            self.text = np.concatenate([self.text, np.zeros_like(self.text)])

@@ -112,7 +112,7 @@ class QuerySet:
 
     def put(self, queries: Sequence[Query]) -> Slots:
         """Registers or replaces queries (each id once) and returns their slots. One index update for all."""
-        slots = [self._reserve(query.id) for query in queries]
+        slots = self._slots([query.id for query in queries])
         moves = [
             (slot, _places(self.queries[slot]), _places(query))
             for slot, query in zip(slots, queries, strict=True)
@@ -270,32 +270,42 @@ class QuerySet:
         if query is not None:
             self.tenants.count(slot, -1, enabled=query.enabled)
 
-    def _reserve(self, id: str) -> int:
-        slot = self.slot_of.get(id)
-        if slot is not None:
-            return slot
-        if self._free:
-            slot = self._free.pop()
-        else:
-            slot = len(self.names)
-            self.names.append("")
-            self.public_names.append("")
-            self.queries.append(None)
-            self.projections.append(())
-            if slot >= len(self.kinds):
-                self.kinds = np.concatenate([self.kinds, np.zeros_like(self.kinds)])
-                self.rules.grow()
-                self.id_texts.grow()
-                self.marks = np.zeros_like(self.kinds)
-                self.selects = np.concatenate([self.selects, np.zeros_like(self.selects)])
-                self.fired = np.concatenate([self.fired, np.zeros_like(self.fired)])
-                self.tenants.grow()
-        tenant, self.public_names[slot] = split(id)
-        self.names[slot] = id
-        self.id_texts.put(slot, self.public_names[slot])
-        self.tenants.put(slot, tenant)
-        self.slot_of[id] = slot
-        return slot
+    def _slots(self, ids: Sequence[str]) -> list[int]:
+        """The slots of queries, each named once; who has none is given one."""
+        slot_of = self.slot_of
+        self._take([id for id in ids if id not in slot_of])
+        return [slot_of[id] for id in ids]
+
+    def _take(self, ids: Sequence[str]) -> None:
+        """Gives out slots: those that are free, the newest first, then new ones."""
+        if not ids:
+            return
+        slots = [self._free.pop() for _ in range(min(len(ids), len(self._free)))]
+        more, size = len(ids) - len(slots), len(self.names)
+        slots += range(size, size + more)
+        self.names += [""] * more
+        self.public_names += [""] * more
+        self.queries += [None] * more
+        self.projections += [()] * more
+        while len(self.names) > len(self.kinds):
+            self._grow()
+        keys = [split(id) for id in ids]
+        for slot, id, (_, public_name) in zip(slots, ids, keys, strict=True):
+            self.names[slot] = id
+            self.public_names[slot] = public_name
+            self.slot_of[id] = slot
+        self.id_texts.put(slots, [public_name for _, public_name in keys])
+        self.tenants.put(slots, [tenant for tenant, _ in keys])
+
+    def _grow(self) -> None:
+        """Room for twice as many slots."""
+        self.kinds = np.concatenate([self.kinds, np.zeros_like(self.kinds)])
+        self.marks = np.zeros_like(self.kinds)
+        self.selects = np.concatenate([self.selects, np.zeros_like(self.selects)])
+        self.fired = np.concatenate([self.fired, np.zeros_like(self.fired)])
+        self.rules.grow()
+        self.id_texts.grow()
+        self.tenants.grow()
 
 
 _Places = Mapping[str, Region]

@@ -9,7 +9,7 @@ Not for: what a tenant may do, or how its records are numbered (``numbers``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -54,9 +54,10 @@ class Tenancy:
         """Room for twice as many slots."""
         self.at = np.concatenate([self.at, np.zeros_like(self.at)])
 
-    def put(self, slot: int, name: str) -> None:
-        """A slot has been taken by a query of a tenant."""
-        self.at[slot] = self.number(name)
+    def put(self, slots: Sequence[int], names: Sequence[str]) -> None:
+        """Slots have been taken by queries of these tenants."""
+        numbers = {name: self.number(name) for name in dict.fromkeys(names)}
+        self.at[slots] = [numbers[name] for name in names]
 
     def of(self, slots: Slots) -> Rows | None:
         """The numbers of the tenants of some slots; None: all are the default one's."""
