@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from service.conditions import read_condition
@@ -42,6 +42,8 @@ _FIRST = 7_000_003
 
 Literal = float | str
 
+_interval = partial(tuple.__new__, Interval)
+
 
 class _End(NamedTuple):
     """One end of an interval: literal number ``place``, negated or not, or the float64 above it."""
@@ -55,11 +57,15 @@ def _above(number: float) -> float:
     return math.nextafter(number, math.inf) + 0.0
 
 
-class _Range(NamedTuple):
-    """Of a number; without an end where there is no bound."""
+#: Where there is no bound: of no sign.
+_NO_END = _End(0, 0.0, False)
 
-    lo: _End | None
-    hi: _End | None
+
+class _Range(NamedTuple):
+    """Of a number."""
+
+    lo: _End
+    hi: _End
 
 
 class _Choice(NamedTuple):
@@ -85,20 +91,17 @@ class Form(NamedTuple):
             conjunct: dict[str, Bound] = {}
             for name, bound in disjunct:
                 kind = types.get(name)
-                if isinstance(bound, _Range):
-                    low, high = bound
-                    lo, hi = LOWEST, math.inf
-                    if low is not None:  # written out: this is done for every bound of a million queries
-                        place, sign, above = low
-                        lo = sign * literals[place] + 0.0
-                        lo = _above(lo) if above else lo
-                    if high is not None:
-                        place, sign, above = high
-                        hi = sign * literals[place] + 0.0
-                        hi = _above(hi) if above else hi
-                    if kind is not AttributeType.NUMBER or not lo < hi:
+                if isinstance(
+                    bound, _Range
+                ):  # written out: this is done for every bound of a million queries
+                    (low, low_sign, above_low), (high, high_sign, above_high) = bound
+                    lo = low_sign * literals[low] + 0.0 if low_sign else LOWEST
+                    hi = high_sign * literals[high] + 0.0 if high_sign else math.inf
+                    lo = _above(lo) if above_low else lo
+                    hi = _above(hi) if above_high else hi
+                    if not lo < hi or kind is not AttributeType.NUMBER:
                         return None
-                    conjunct[name] = Interval(lo, hi)
+                    conjunct[name] = _interval((lo, hi))
                 else:
                     texts = [str(literals[i]) for i in bound.places]
                     if kind is not AttributeType.CATEGORY or not all(map(str.isascii, texts)):
@@ -283,13 +286,13 @@ def _bound(comparison: Comparison, used: list[int]) -> _Range | _Choice:
 def _range(op: Op, here: _End, above: _End) -> _Range:
     match op:
         case Op.GT:
-            return _Range(above, None)
+            return _Range(above, _NO_END)
         case Op.GTE:
-            return _Range(here, None)
+            return _Range(here, _NO_END)
         case Op.LT:
-            return _Range(None, here)
+            return _Range(_NO_END, here)
         case Op.LTE:
-            return _Range(None, above)
+            return _Range(_NO_END, above)
         case Op.EQ | Op.IN:
             return _Range(here, above)
         case Op.NE | Op.NOT_IN:
@@ -300,6 +303,10 @@ def _both(one: _Range | _Choice, other: _Range | _Choice) -> _Range:
     """A lower and an upper end together; two of a kind have no form."""
     if isinstance(one, _Choice) or isinstance(other, _Choice):
         raise _Formless
-    if (one.lo and other.lo) or (one.hi and other.hi):
+    if _NO_END not in (one.lo, other.lo) or _NO_END not in (one.hi, other.hi):
         raise _Formless
-    return _Range(one.lo or other.lo, one.hi or other.hi)
+    return _Range(max(one.lo, other.lo, key=_is_end), max(one.hi, other.hi, key=_is_end))
+
+
+def _is_end(end: _End) -> bool:
+    return end is not _NO_END

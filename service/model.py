@@ -163,9 +163,8 @@ class Region(msgspec.Struct, frozen=True):
             raise ValueError("a region has at least one conjunct")
         if len(self.conjuncts) == 1:
             (conjunct,) = self.conjuncts
-            names = sorted(conjunct)
-            if names != list(conjunct):
-                force_setattr(self, "conjuncts", ({name: conjunct[name] for name in names},))
+            if sorted(conjunct) != [*conjunct]:
+                force_setattr(self, "conjuncts", (dict(sorted(conjunct.items())),))
             return
         distinct = {_order(conjunct): conjunct for conjunct in self.conjuncts}
         canonical = tuple(dict(sorted(distinct[key].items())) for key in sorted(distinct))
