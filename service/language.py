@@ -29,6 +29,7 @@ from service.formats import JSON, check_format, format_body, parse_format
 from service.literals import shown
 from service.log import topics
 from service.model import (
+    MOST_DISJUNCTS,
     Aggregates,
     AttributeType,
     Initial,
@@ -108,6 +109,11 @@ class Limits:
     aggregates: int = 20
     tags: int = 100
     text: int = MAX_BYTES
+
+
+STORED = Limits(disjuncts=MOST_DISJUNCTS)
+"""For entries of the log. What was accepted stays registered: all workers, whatever their settings, are to
+make the same of one log. The bound is for what nobody has judged."""
 
 
 def load_json(raw: bytes) -> Any:
@@ -242,7 +248,7 @@ def parse_query(
         tags=_tags(body.get("tags", {}), limits.tags),
         enabled=enabled,
         keep=body.get("keep"),
-        keep_region=_kept(body.get("keep"), region, source, limits),
+        keep_region=kept_region(body.get("keep"), region, source, limits),
         dwell=dwell,
         cooldown=cooldown,
         once=once,
@@ -322,7 +328,8 @@ def _source_of(given: Any, sources: Mapping[str, Source]) -> Source:
     return source
 
 
-def _kept(given: Any, region: Region, source: Source, limits: Limits) -> Region | None:
+def kept_region(given: Any, region: Region, source: Source, limits: Limits) -> Region | None:
+    """The region of ``keep`` beside that of ``where``. Raises Refusal: as ``parse_where``; keep_smaller."""
     if given is None:
         return None
     keep = parse_where(given, source, limit=limits.disjuncts, field="keep", max_bytes=limits.text)

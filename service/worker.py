@@ -66,6 +66,7 @@ from service.rebuilds import Rebuilds
 from service.registry import NoRegistry, Schemas, SchemasUnavailable
 from service.requests import CommandRequest, Requests
 from service.rows import AnyDecoder
+from service.stored import StoredQueries
 from service.wire import Encoder, Written
 
 logger = logging.getLogger("rangewatch")
@@ -231,7 +232,11 @@ class Worker:
 
     def _replay(self, engine: Engine, end: int) -> None:
         """Brings a fresh engine to a command offset."""
-        engine.replay(self._entries(0, end))
+        queries = StoredQueries(engine.catalog.sources)
+        engine.replay(
+            (record.offset, queries.read(record.value) or wire.command_body(record.value))
+            for record in self._log.commands(0, end)
+        )
 
     def _entries(self, start: int, end: int) -> Iterator[tuple[int, Any]]:
         return ((record.offset, wire.command_body(record.value)) for record in self._log.commands(start, end))

@@ -42,6 +42,7 @@ from service.engine.commands import (
 )
 from service.engine.fingerprint import mark
 from service.language import (
+    STORED,
     Limits,
     expiry_of,
     parse_query,
@@ -50,7 +51,7 @@ from service.language import (
     query_body,
     source_body,
 )
-from service.model import MOST_DISJUNCTS, Query, Reason, Refusal, Source
+from service.model import Query, Reason, Refusal, Source
 from service.tenants import DEFAULT_TENANT, id_of, key_of, split, tenant_of
 
 _MANY_GONE = 1_024
@@ -71,11 +72,6 @@ class QueryChange(NamedTuple):
         query = self.after or self.before
         assert query is not None
         return query.source
-
-
-_STORED = Limits(disjuncts=MOST_DISJUNCTS)
-"""For entries of the log. What was accepted stays registered: all workers, whatever their settings, are to
-make the same of one log. The bound is for what nobody has judged."""
 
 
 class SourceChange(NamedTuple):
@@ -158,9 +154,12 @@ class Catalog:
         """Takes one entry of the command log. None where it changes nothing (a second delete, quarantine, an
         entry that this program has not written).
 
-        ``judged`` is what a draft made of the entry: its query is taken as it is, not read again, while the
-        source is the one that it was judged with."""
+        ``body`` may be the query alone of an entry that puts one, read against the sources as they are by now
+        (``stored``). ``judged`` is what a draft made of the entry: its query is taken as it is, not read
+        again, while the source is the one that it was judged with."""
         self.offset = offset + 1
+        if isinstance(body, Query):
+            return None if self._is_of_another(body.id, body.source) else self._put(offset, body)
         op = _op(body)
         if op == "source":
             return self._apply_source(offset, body)
@@ -206,18 +205,27 @@ class Catalog:
 
     def _apply_query(self, offset: int, body: dict[str, Any], judged: Prepared | None) -> QueryChange | None:
         id = body["id"]
-        there = self.queries.get(id)
-        if there is not None and body["query"].get("source") != there.query.source:
+        if self._is_of_another(id, body["query"].get("source")):
             return None
         self.collections.left(offset, id, body.get(TAG))
-        old = self._take_out(id)
-        before = old.query if old else None
         try:
             after = self._as_judged(judged) or self._read(id, body["query"])
         except Refusal as refusal:
+            old = self._take_out(id)
             self._quarantine(id, Quarantined(body["query"], refusal, offset, expiry_of(body["query"])))
             self.collections.follow(offset, id, body["query"].get("tags"))
-            return QueryChange(offset, id, before, None, "quarantined") if before else None
+            return QueryChange(offset, id, old.query, None, "quarantined") if old else None
+        return self._put(offset, after)
+
+    def _is_of_another(self, id: str, source: Any) -> bool:
+        """Whether a query of another source is registered under an id."""
+        there = self.queries.get(id)
+        return there is not None and there.query.source != source
+
+    def _put(self, offset: int, after: Query) -> QueryChange:
+        id = after.id
+        old = self._take_out(id)
+        before = old.query if old else None
         self.queries[id] = Registered(after, offset)
         self.queries_of[tenant_of(id)] += 1
         self.fingerprint ^= mark(offset)
@@ -264,7 +272,7 @@ class Catalog:
         tenant, public_id = split(id)
         if key_of(tenant, public_id) != id:
             raise Refusal(Reason.BAD_ID, "id", f"{id!r} is no key; the default tenant is not named")
-        return parse_query(body, self.sources, id=public_id, now_ms=None, limits=_STORED, tenant=tenant)
+        return parse_query(body, self.sources, id=public_id, now_ms=None, limits=STORED, tenant=tenant)
 
     def _apply_delete(self, offset: int, body: dict[str, Any]) -> QueryChange | None:
         self.collections.left(offset, body["id"], body.get(TAG))

@@ -285,7 +285,8 @@ class Engine:
 
     def replay(self, entries: Iterable[tuple[int, Any]]) -> None:
         """Applies entries of the command log from its beginning, where no partition is assigned: nobody is to
-        be told of anything, so the queries that are there in the end are indexed once, all together."""
+        be told of anything, so the queries that are there in the end are indexed once, all together. An entry
+        may be the query alone that it puts (``Catalog.apply``)."""
         assert not self.tables and not self.sets, "from the beginning, and nobody is there to be told"
         for offset, body in entries:
             self.catalog.apply(offset, body)
