@@ -91,9 +91,7 @@ class Form(NamedTuple):
             conjunct: dict[str, Bound] = {}
             for name, bound in disjunct:
                 kind = types.get(name)
-                if isinstance(
-                    bound, _Range
-                ):  # written out: this is done for every bound of a million queries
+                if isinstance(bound, _Range):  # written out: it is done for every bound of a million queries
                     (low, low_sign, above_low), (high, high_sign, above_high) = bound
                     lo = low_sign * literals[low] + 0.0 if low_sign else LOWEST
                     hi = high_sign * literals[high] + 0.0 if high_sign else math.inf

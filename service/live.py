@@ -30,7 +30,11 @@ MOVED = "moved"
 
 
 class Crowded(Exception):
-    """There are as many listeners as allowed."""
+    """There are as many listeners as allowed: of all, or ``of_its_own`` tenant."""
+
+    def __init__(self, count: int, *, of_its_own: bool) -> None:
+        super().__init__(f"{count} clients{' of this tenant' if of_its_own else ''} listen already")
+        self.of_its_own = of_its_own
 
 
 class Committed(NamedTuple):
@@ -45,7 +49,7 @@ class Feed:
 
     def __init__(self, most: int, head: bytes) -> None:
         self._most = most
-        self._head = head
+        self.head = head
         self._lock = threading.Lock()
         self._waiting: deque[Committed] = deque()
         self._records = 0
@@ -67,7 +71,7 @@ class Feed:
 
     def offer(self, committed: Committed) -> bool:
         """Whether it was taken; if not, the feed is cut. Any thread."""
-        own = [output for output in committed.outputs if output.value.startswith(self._head)]
+        own = [output for output in committed.outputs if output.value.startswith(self.head)]
         if not own:
             return True
         committed = Committed(committed.number, own)
@@ -95,8 +99,9 @@ class Feed:
 class Hub:
     """See the module. ``committed`` and ``moved`` are the worker's; the rest is for any thread."""
 
-    def __init__(self, *, max_feeds: int, max_records: int) -> None:
+    def __init__(self, *, max_feeds: int, max_feeds_tenant: int, max_records: int) -> None:
         self._max_feeds = max_feeds
+        self._max_feeds_tenant = max_feeds_tenant
         self._max_records = max_records
         self._lock = threading.Lock()
         self._feeds: frozenset[Feed] = frozenset()
@@ -106,11 +111,13 @@ class Hub:
         return len(self._feeds)
 
     def open(self, head: bytes = b"") -> Feed:
-        """A feed of all commits from now on: of the records that begin so. On an event loop. Raises
-        Crowded."""
+        """A feed of all commits from now on: of the records that begin so, which are one tenant's. On an
+        event loop. Raises Crowded. O(feeds)."""
         with self._lock:
             if len(self._feeds) >= self._max_feeds:
-                raise Crowded(f"{self._max_feeds} clients listen already")
+                raise Crowded(self._max_feeds, of_its_own=False)
+            if sum(feed.head == head for feed in self._feeds) >= self._max_feeds_tenant:
+                raise Crowded(self._max_feeds_tenant, of_its_own=True)
             feed = Feed(self._max_records, head)
             self._feeds |= {feed}
         return feed

@@ -123,7 +123,11 @@ class Runtime:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
         self.failure: BaseException | None = None
-        self.hub = Hub(max_feeds=settings.max_live_clients, max_records=settings.max_live_records)
+        self.hub = Hub(
+            max_feeds=settings.max_live_clients,
+            max_feeds_tenant=settings.max_live_clients_tenant,
+            max_records=settings.max_live_records,
+        )
         self._away: LogUnavailable | None = None
         self.schemas = Registry(settings) if settings.schema_registry_url else NoRegistry()
         self._worker = make_worker(log, settings, metrics, clock, self.hub, self.schemas)

@@ -117,6 +117,7 @@ class Settings(BaseSettings):
         description="boxes that one query may come to; what is registered stays, whatever this is later",
     )
     max_live_clients: Count = Field(1_000, description="clients of /v1/live at once; then 503")
+    max_live_clients_tenant: Count = Field(1_000, description="those of one tenant at once; then 429")
     max_live_records: Count = Field(
         100_000,
         description="records, whatever they are about, that may wait for a client of /v1/live; past it the"

@@ -24,6 +24,7 @@ from service.engine.picture import Inside, picture
 from service.live import Committed, Crowded, Feed
 from service.log import topics
 from service.log.port import Output
+from service.model import Reason, Refusal
 from service.wire import head_of
 
 router = APIRouter(prefix="/v1", tags=["outputs"])
@@ -109,7 +110,7 @@ data: {"v":1,"tenant":"default","source":"ais","stream_id":"v-17","seq":4,...}
             "description": "Server-sent events, without end.",
             "content": {_MEDIA_TYPE: {"schema": {"type": "string"}, "example": _EXAMPLE}},
         },
-        **documented(404, 422, 503),
+        **documented(404, 422, 429, 503),
     },
 )
 async def listen(listening: Annotated[Listening, Query()], service: LiveService) -> StreamingResponse:
@@ -122,6 +123,9 @@ async def listen(listening: Annotated[Listening, Query()], service: LiveService)
     try:
         feed = service.runtime.hub.open(head_of(service.tenant))
     except Crowded as crowded:
+        if crowded.of_its_own:
+            detail = f"{crowded}, as many as max_live_clients_tenant allows; close one of them"
+            raise Refusal(Reason.QUOTA, "", detail) from None
         raise Unready(f"{crowded}, as many as max_live_clients allows; try again") from None
     try:
         first, found = await service.picture(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ import pytest
 from service.api.access import OF_ALL, ROLES
 from service.keys import Role
 from service.log.topics import DEAD_LETTER, OUTPUTS
-from tests.api.harness import Running, running
+from tests.api.harness import TIMEOUT_S, Running, running
 from tests.api.test_access import add_key
 
 MARK = "secret"
@@ -417,3 +418,21 @@ def test_a_quota_is_of_each_tenant_and_names_itself(tmp_path: Path) -> None:
         assert ana.get("/v1/queries").status_code == 200
         assert ana.get("/v1/queries").status_code == 429
         assert other.get("/v1/queries").status_code == 200, "a name is one within its tenant"
+
+
+def test_listeners_are_counted_for_each_tenant(tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    keys = [add_key(file, "ana", Role.ADMIN), add_key(file, "bo", Role.READ, tenant="acme")]
+    with running(tmp_path, keys_file=str(file), max_live_clients_tenant=1) as service:
+        ana, other = map(service.with_key, keys)
+        ana.put("/v1/sources/s", json={"attributes": {"x": "number"}}).raise_for_status()
+        at = "/v1/live?source=s"
+        with ExitStack() as listening:
+            for client in (ana, other):
+                plain = httpx.Client(base_url=service.url, headers=client.headers, timeout=TIMEOUT_S)
+                begun = listening.enter_context(listening.enter_context(plain).stream("GET", at))
+                assert begun.status_code == 200
+            for client in (ana, other):
+                refused = client.get(at)
+                assert (refused.status_code, refused.json()["reason"]) == (429, "quota")
+                assert "max_live_clients_tenant" in refused.json()["detail"]

@@ -22,7 +22,7 @@ async def read(feed: Feed) -> tuple[list[tuple[int, list[int]]], str]:
 
 def test_commits_come_in_order_with_their_numbers() -> None:
     async def listen() -> None:
-        hub = Hub(max_feeds=2, max_records=100)
+        hub = Hub(max_feeds=2, max_feeds_tenant=2, max_records=100)
         hub.committed(outputs(0))
         feed, other = hub.open(), hub.open()
         assert hub.mark(uncommitted=False) == 1 and hub.mark(uncommitted=True) == 2
@@ -42,7 +42,7 @@ def test_commits_come_in_order_with_their_numbers() -> None:
 
 def test_what_begins_otherwise_neither_comes_nor_counts_nor_wakes() -> None:
     async def listen() -> None:
-        hub = Hub(max_feeds=2, max_records=2)
+        hub = Hub(max_feeds=2, max_feeds_tenant=2, max_records=2)
         feed = hub.open(b"7")
         hub.committed(outputs(1, 2, 3, 4))
         with pytest.raises(TimeoutError):
@@ -55,7 +55,7 @@ def test_what_begins_otherwise_neither_comes_nor_counts_nor_wakes() -> None:
 
 def test_whoever_is_slow_is_cut_and_nobody_else() -> None:
     async def listen() -> None:
-        hub = Hub(max_feeds=2, max_records=3)
+        hub = Hub(max_feeds=2, max_feeds_tenant=2, max_records=3)
         slow, quick = hub.open(), hub.open()
         for number in range(4):
             hub.committed(outputs(number))
@@ -71,7 +71,7 @@ def test_whoever_is_slow_is_cut_and_nobody_else() -> None:
 
 def test_moves_cut_everybody_after_what_was_committed() -> None:
     async def listen() -> None:
-        hub = Hub(max_feeds=1, max_records=3)
+        hub = Hub(max_feeds=1, max_feeds_tenant=1, max_records=3)
         feed = hub.open()
         with pytest.raises(Crowded, match="1 clients"):
             hub.open()
@@ -86,7 +86,7 @@ def test_moves_cut_everybody_after_what_was_committed() -> None:
 
 def test_a_listener_wakes_for_a_commit_of_another_thread() -> None:
     async def listen() -> None:
-        hub = Hub(max_feeds=1, max_records=3)
+        hub = Hub(max_feeds=1, max_feeds_tenant=1, max_records=3)
         feed = hub.open()
         thread = threading.Thread(target=hub.committed, args=(outputs(7),))
         waiting = asyncio.create_task(feed.next(60.0))
@@ -99,3 +99,20 @@ def test_a_listener_wakes_for_a_commit_of_another_thread() -> None:
 
     hub = asyncio.run(listen())
     hub.committed(outputs(8))  # the listener's loop has ended
+
+
+def test_one_tenant_leaves_room_for_another() -> None:
+    async def listen() -> None:
+        hub = Hub(max_feeds=3, max_feeds_tenant=2, max_records=3)
+        mine = [hub.open(b"mine") for _ in range(2)]
+        with pytest.raises(Crowded, match="2 clients of this tenant") as crowded:
+            hub.open(b"mine")
+        assert crowded.value.of_its_own
+        hub.open(b"theirs")
+        with pytest.raises(Crowded, match="3 clients listen") as crowded:
+            hub.open(b"theirs")
+        assert not crowded.value.of_its_own
+        hub.close(mine[0])
+        hub.open(b"mine")
+
+    asyncio.run(listen())
