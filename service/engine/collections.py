@@ -79,6 +79,8 @@ class Collections:
 
     def follow(self, offset: int, id: str, tags: Any) -> None:
         """A query was put under this id; None: it is gone."""
+        if not tags and not self.members:
+            return  # as for most of a million
         name = home(id, tags)
         others = self.members.get(id.partition(":")[0])
         if others is not None and id in others:
