@@ -76,6 +76,7 @@ _QUERY_ID = re.compile(r"[A-Za-z0-9._~:-]{1,200}")
 _SOURCE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _COLLECTION_NAME = re.compile(r"[A-Za-z0-9._~-]{1,100}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_KAFKAS = ("__consumer_offsets", "__transaction_state")
 _DURATION = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -565,6 +566,8 @@ def _topic(given: Any, source: str) -> str:
     if not isinstance(given, str) or not _TOPIC.fullmatch(given) or given in (".", ".."):
         detail = "must be 1 to 249 of A-Z a-z 0-9 . _ - and neither . nor .., or null"
         raise Refusal(Reason.BAD_VALUE, "topic", detail)
+    if given in _KAFKAS:
+        raise Refusal(Reason.BAD_VALUE, "topic", f"{given} is Kafka's own; name another")
     if given in (*topics.OUTPUTS, topics.COMMANDS, topics.STATE):
         raise Refusal(Reason.BAD_VALUE, "topic", f"{given} is written by the service itself; name another")
     return given

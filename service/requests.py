@@ -23,11 +23,12 @@ from typing import NamedTuple
 
 from service import wire
 from service.engine.catalog import Catalog, Draft
-from service.engine.commands import Command, Outcome, Prepared, Registered
+from service.engine.commands import Command, Outcome, Prepared, PutSource, Registered
 from service.engine.engine import Engine
-from service.log.port import Log, LogError, LogMoved, Message
+from service.language import parse_source
+from service.log.port import Log, LogError, LogMoved, LogUnusable, Message
 from service.metrics import Metrics
-from service.model import Query, Refusal, Source
+from service.model import Query, Reason, Refusal, Source
 
 #: Commands judged in one step.
 PART = 5_000
@@ -69,8 +70,12 @@ class _Judging:
     """A request of which a part has been judged. ``writing``: (place, what was prepared) of those that are to
     be written, and ``messages``, the same for the log."""
 
-    def __init__(self, request: CommandRequest, engine: Engine, now: int, attempts: int = 0) -> None:
+    def __init__(
+        self, request: CommandRequest, engine: Engine, log: Log, now: int, attempts: int = 0
+    ) -> None:
         self.request = request
+        self._log = log
+        self._topics = engine.source_of_topic
         self.attempts = attempts
         self.offset = engine.catalog.offset
         self._now = now
@@ -108,6 +113,8 @@ class _Judging:
         """Judges the next part."""
         for command in islice(self._left, PART):
             try:
+                if isinstance(command, PutSource):
+                    self._make_topic(parse_source(command.name, command.body).topic)
                 one: Prepared | Refusal = self._draft.prepare(command)
             except Refusal as refusal:
                 one = refusal
@@ -115,6 +122,16 @@ class _Judging:
                 self.writing.append((len(self.prepared), one))
                 self.messages.append(wire.command_message(one.entry, at_ms=self._now, by=self.request.by))
             self.prepared.append(one)
+
+    def _make_topic(self, topic: str) -> None:
+        """A source that is in the log is every worker's, for good: its topic must be one that can be read."""
+        if topic in self._topics:
+            return
+        try:
+            self._log.make_topic(topic)
+        except LogUnusable as error:
+            detail = f"{topic} cannot be read ({error}); name another, or have it permitted"
+            raise Refusal(Reason.BAD_VALUE, "topic", detail) from error
 
 
 class Requests:
@@ -177,15 +194,16 @@ class Requests:
         commands there are. ``end`` is that of the command log as the catalog has seen it. What the log does
         not let be written now stays, for a later step."""
         if self._judging is not None and self._judging.offset != engine.catalog.offset:
-            self._judging = _Judging(self._judging.request, engine, now, self._judging.attempts + 1)
+            begun = self._judging
+            self._judging = _Judging(begun.request, engine, self._log, now, begun.attempts + 1)
         while (self._judging or self._waiting) and caught_up():
             if self._judging is None:
-                self._judging = _Judging(self._waiting.popleft(), engine, now)
-            if not self._judging.whole:
-                self._judging.go_on()
-            if not self._judging.whole and self._judging.attempts < _ATTEMPTS:
-                return
+                self._judging = _Judging(self._waiting.popleft(), engine, self._log, now)
             try:
+                if not self._judging.whole:
+                    self._judging.go_on()
+                if not self._judging.whole and self._judging.attempts < _ATTEMPTS:
+                    return
                 offsets = self._append(self._judging, end)
             except LogMoved:
                 return

@@ -50,11 +50,18 @@ class NotRunning(Exception):
 
 
 class Receipt(NamedTuple):
-    """Where messages lie in the log, (partition, offset) each; with ``wait``, what they caused, in order."""
+    """Where messages lie in the log, (partition, offset) each; with ``wait``, what they caused, in order, or
+    None where another worker processes some of them."""
 
     positions: list[tuple[int, int]]
     outputs: list[Output] | None
     refused: int | None
+
+
+def _receipt(done: Delivery) -> Receipt:
+    if done.elsewhere:
+        return Receipt(done.positions, None, None)
+    return Receipt(done.positions, done.outputs, done.refused)
 
 
 def wall_ms() -> int:
@@ -187,7 +194,7 @@ class Runtime:
                 Delivery(
                     topic,
                     messages,
-                    lambda one: _settle(future, Receipt(one.positions, one.outputs, one.refused)),
+                    lambda one: _settle(future, _receipt(one)),
                     lambda error: _fail(future, error),
                 )
             )
@@ -199,9 +206,9 @@ class Runtime:
                 future.set_exception(error)
         return future
 
-    def remove_stream(self, source: str, stream_id: str) -> Future[bool]:
-        """Removes a stream by a tombstone; False if it was not there."""
-        future: Future[bool] = Future()
+    def remove_stream(self, source: str, stream_id: str) -> Future[bool | None]:
+        """Removes a stream by a tombstone; False if it was not there, None if another worker does it."""
+        future: Future[bool | None] = Future()
         topic = self._topic(source)
         if topic is None:
             future.set_exception(Refusal(Reason.UNKNOWN_SOURCE, "source", f"there is no source {source!r}"))
@@ -211,7 +218,7 @@ class Runtime:
                 Delivery(
                     topic,
                     [tombstone],
-                    lambda one: _settle(future, one.removed),
+                    lambda one: _settle(future, None if one.elsewhere else one.removed),
                     lambda error: _fail(future, error),
                 )
             )

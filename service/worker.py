@@ -74,6 +74,9 @@ logger = logging.getLogger("rangewatch")
 StateOf = list[tuple[bytes, bytes]]
 """The state records of one partition."""
 
+_ActiveFrom = dict[str, dict[tuple[str, int], int]]
+"""By source, the next event of each of its partitions."""
+
 _GONE = {
     "state": "its position is known and its state is gone; every stream gets a reset with its next event",
     "commands": "the query set that its streams have seen cannot be had any more; every stream gets a reset",
@@ -81,6 +84,8 @@ _GONE = {
 
 #: How long to wait for news when others write commands, before it is asked again whether they still do.
 _TURN_S = 0.05
+#: How long an answer waits for partitions of a new topic, ms: a member that has died may hold them up.
+_JOIN_MS = 5_000
 #: How many entries of the command log are applied at a time for streams that have missed them.
 MISSED_ENTRIES = 10_000
 
@@ -90,6 +95,7 @@ class Delivery:
     """Messages that somebody waits for: ``done`` is called after the commit of the last of them.
 
     ``outputs`` is what they caused, in order; ``removed`` whether a tombstone among them removed a stream.
+    ``elsewhere``: some are in partitions of another worker, who tells of none here; they will be processed.
     """
 
     topic: str
@@ -100,6 +106,7 @@ class Delivery:
     outputs: list[Output] = field(default_factory=list)
     refused: int = 0
     removed: bool = False
+    elsewhere: bool = False
     open: int = 0
 
 
@@ -170,11 +177,13 @@ class Worker:
         self._under_way: Future[None] | None = None
         #: whether the last poll brought so much that the next is sure to bring more
         self._much = False
+        #: the topics of all sources, and those of them that are subscribed to
+        self._wanted: frozenset[str] = frozenset()
         self._topics: frozenset[str] = frozenset()
-        #: whether what is subscribed to has changed, and the group may not have dealt it out yet
-        self._joining = False
-        #: offsets of commands that hold, and are told of once the partitions of new topics have come
-        self._untold: list[int] = []
+        #: until when answers wait for the group to deal out what is subscribed to since, ms; None: it has
+        self._joins_until: int | None = None
+        #: offsets of commands that hold, from the positions beside them; to be told of
+        self._untold: list[tuple[list[int], _ActiveFrom]] = []
         self._waiting: set[Task] = set()
         #: partitions lost in a rebalance that goes on, as they were, and the position they were at
         self._held: dict[Task, tuple[Held, Position]] = {}
@@ -251,12 +260,28 @@ class Worker:
             )
 
     def _subscribe(self) -> None:
-        topics = frozenset(self.engine.source_of_topic)
+        wanted = frozenset(self.engine.source_of_topic)
+        if wanted == self._wanted:
+            return
+        new = [topic for topic in sorted(wanted - self._topics) if self._can_be_read(topic)]
+        topics = (self._topics & wanted).union(new)
+        self._wanted = wanted
         if topics != self._topics:
             self.settle()
             self._log.subscribe(sorted(topics))
             self._topics = topics
-            self._joining = True
+            self._joins_until = self._clock() + _JOIN_MS
+
+    def _can_be_read(self, topic: str) -> bool:
+        """Whether a topic may be subscribed to; one of an earlier version, or whose permission has gone, may
+        not, and must not keep the others from being read. It is tried again when sources change."""
+        try:
+            self._log.make_topic(topic)
+        except LogUnusable as error:
+            name = self.engine.source_of_topic[topic]
+            logger.error("the topic %s of source %r cannot be read, all others are: %s", topic, name, error)
+            return False
+        return True
 
     # ---- partitions
 
@@ -288,17 +313,21 @@ class Worker:
                     f"the state of {task.topic}/{task.partition} is of a newer version of this program: run"
                     f" that, or restore a copy of the log from before ({error})"
                 ) from error
-        if self._log.settled and (self._held or assignment.lost):
-            self._part_with(self._deliveries.keys() - self.engine.tables.keys() - self._waiting)
+        if self._log.settled:  # what is not here now is another worker's
+            if self._held:
+                self._tell_moved()
+            self._held.clear()
+            for task in self._deliveries.keys() - self.engine.tables.keys() - self._waiting:
+                self._end_elsewhere(task)
 
-    def _part_with(self, tasks: Iterable[Task]) -> None:
-        """The group has settled: these partitions are another worker's now."""
-        if self._held:
-            self._tell_moved()
-        self._held.clear()
-        for task in list(tasks):
-            for delivery in self._deliveries.pop(task).values():
-                delivery.failed(LogFenced(f"{task.topic}/{task.partition} has moved to another worker"))
+    def _end_elsewhere(self, task: Task) -> None:
+        """Tells whoever waits for events of a partition that another worker processes them."""
+        for delivery in {id(one): one for one in self._deliveries.pop(task).values()}.values():
+            delivery.elsewhere = True
+            for by_offset in self._deliveries.values():
+                for offset in [offset for offset, one in by_offset.items() if one is delivery]:
+                    del by_offset[offset]
+            delivery.done(delivery)
 
     def _take(self, task: Task) -> None:
         """Takes a partition on as soon as the catalog is not behind it.
@@ -550,9 +579,9 @@ class Worker:
             step.outputs += codec.encoder.aggregates(effects.task, effects.aggregates)
             step.count.append(partial(self._metrics.aggregates, codec.source.name, len(effects.aggregates)))
 
-    def _active_from(self) -> dict[str, dict[tuple[str, int], int]]:
+    def _active_from(self) -> _ActiveFrom:
         """By source, the next event of each of its partitions."""
-        found: dict[str, dict[tuple[str, int], int]] = {}
+        found: _ActiveFrom = {}
         for task, position in self.positions.items():
             source = self.engine.source_of_topic[task.topic]
             found.setdefault(source, {})[task.topic, task.partition] = position
@@ -571,15 +600,21 @@ class Worker:
         step.moved = set(self.engine.tables)
         self._subscribe()
         self._count_queries()
-        self._untold += offsets
+        self._untold.append((offsets, self._active_from()))
 
     def _answer(self, step: _Step) -> None:
         """Notes whom the step answers. Where a command has changed what is subscribed to, that is after its
         partitions have come: only then are there positions to name."""
-        self._joining = self._joining and bool(self._waiting or not self._log.settled)
-        if self._untold and not self._joining:
-            step.answered += self._requests.applied(self._untold, self._active_from())
-            self._untold = []
+        until = self._joins_until
+        if until is not None and ((self._log.settled and not self._waiting) or self._clock() >= until):
+            self._joins_until = None
+        if not self._untold or self._joins_until is not None:
+            return
+        since = self._active_from()
+        for offsets, then in self._untold:
+            found = {name: {**here, **then.get(name, {})} for name, here in since.items()}
+            step.answered += self._requests.applied(offsets, {**then, **found})
+        self._untold = []
 
     def _apply_events(self, chunk: Chunk, step: _Step) -> None:
         task = Task(*chunk.partition)

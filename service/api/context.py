@@ -88,7 +88,7 @@ class Service:
         """Puts messages on a source's topic; ``wait``: returns when they are processed and committed."""
         return await _result(await asyncio.to_thread(self.runtime.send, source, messages, wait=wait))
 
-    async def remove_stream(self, source: str, stream_id: str) -> bool:
+    async def remove_stream(self, source: str, stream_id: str) -> bool | None:
         return await _result(self.runtime.remove_stream(source, stream_id))
 
     def check_limit(self, limit: int) -> None:

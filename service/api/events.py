@@ -129,7 +129,8 @@ async def send_events(
     """One event, a JSON array of events, or one of either a line; for a source whose `format` is Avro or
     Protobuf one message, as it would be on its topic, with the content type of that format. What is no event
     goes to the dead letters; with `wait=true` the answer counts these and has them among the outputs, with
-    the records of the key's tenant."""
+    the records of the key's tenant. Where several workers share the partitions of a topic, `wait=true` is
+    answered with 202 as soon as one of the events lies in another worker's: that one tells what it causes."""
     body, media = await read_body(request, service.settings), media_of(request)
     source = await service.source(sending.source)
     check_media(media, source)
@@ -139,7 +140,7 @@ async def send_events(
         {"topic": source.topic, "partition": partition, "offset": offset}
         for partition, offset in receipt.positions
     ]
-    if not sending.wait:
+    if receipt.outputs is None:
         return json_answer({"positions": positions}, 202)
     return Response(_processed(positions, receipt, service.tenant), 200, media_type="application/json")
 

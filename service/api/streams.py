@@ -37,7 +37,8 @@ _VIEW = {
 )
 async def get_stream(id: str, of: Annotated[OfSource, Query()], service: LiveService) -> Response:
     """Its last values, and, as the key's tenant is told, the number of its last border record and the queries
-    that it is inside. An id that ends in `/trace` or `/safe-region` must be sent with that slash as `%2F`."""
+    that it is inside. Of several workers each knows the streams of its own partitions only, and another's is
+    a 404. An id that ends in `/trace` or `/safe-region` must be sent with that slash as `%2F`."""
 
     def look(engine: engines.Engine) -> engines.StreamView | None:
         queries_of(engine, of.source)
@@ -66,6 +67,7 @@ async def get_stream(id: str, of: Annotated[OfSource, Query()], service: LiveSer
     status_code=204,
     response_model=None,
     responses={
+        202: {"description": "The removal is in the log; the worker that has the partition will do it."},
         204: {"description": "The stream is unknown from now on; its leaves are written."},
         **documented(404, 422, 503),
     },
@@ -73,6 +75,9 @@ async def get_stream(id: str, of: Annotated[OfSource, Query()], service: LiveSer
 async def delete_stream(id: str, of: Annotated[OfSource, Query()], service: LiveService) -> Response:
     """The stream leaves exactly the queries that it is in, of all tenants: so it takes a key of the default
     one. Its next event begins a new life."""
-    if not id or not await service.remove_stream(of.source, id):
+    removed = await service.remove_stream(of.source, id) if id else False
+    if removed is None:
+        return Response(status_code=202)
+    if not removed:
         raise unknown_stream(of.source, id, field="id")
     return Response(status_code=204)

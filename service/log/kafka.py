@@ -177,6 +177,9 @@ class KafkaLog:
 
     # ---- partitions
 
+    def make_topic(self, topic: str) -> None:
+        self._cluster.ensure([topic], partitions=self._partitions)
+
     def subscribe(self, topics: Iterable[str]) -> None:
         wanted = set(topics)
         self._cluster.ensure(wanted, partitions=self._partitions)

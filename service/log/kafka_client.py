@@ -185,7 +185,11 @@ class Cluster:
             "configs": {name: str(value) for name, value in configs.items()},
         }
         with translated():
-            missing = set(wanted).difference(self.admin.list_topics())
+            described = self.admin.describe_topics(wanted)
+            for found in described:  # no waiting makes these better
+                if issubclass(cause := kafka_errors.for_code(found["error_code"]), _UNUSABLE):
+                    raise cause(found["name"])
+            missing = [found["name"] for found in described if found["error_code"]]
             if missing:
                 with contextlib.suppress(kafka_errors.TopicAlreadyExistsError):
                     self.admin.create_topics(dict.fromkeys(sorted(missing), settings))

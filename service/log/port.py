@@ -142,6 +142,10 @@ class Log(Protocol):
     def close(self) -> None:
         """Leaves the group and closes. Uncommitted work is gone. Idempotent."""
 
+    def make_topic(self, topic: str) -> None:
+        """Creates an event topic if it is missing. Raises LogUnusable where it cannot be one, or cannot be
+        read: such a topic must not be subscribed to."""
+
     def subscribe(self, topics: Iterable[str]) -> None:
         """Sets the event topics to read, creating those that are missing; kept across calls.
 

@@ -122,6 +122,9 @@ class SqliteLog:
 
     # ---- partitions
 
+    def make_topic(self, topic: str) -> None:
+        """Any name will do, and ``subscribe`` notes it."""
+
     def subscribe(self, topics: Iterable[str]) -> None:
         wanted = dict.fromkeys(topics)
         with self._writing:

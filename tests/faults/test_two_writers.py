@@ -179,9 +179,14 @@ def test_a_collection_is_what_the_last_to_be_answered_has_put(two: Two) -> None:
             put[said[1].json()["active_from"]["command"]] = {f"c:{id}" for id in ids}
         return said
 
-    said = two.for_a_while(replace)
+    said: list[Said] = []
+
+    def both() -> bool:
+        said.extend(two.for_a_while(replace))
+        return {number for number, answer in said if answer.status_code == 200} == {0, 1}
+
+    eventually(both, "both have written", within_s=WITHIN_S)
     assert statuses(said).keys() <= {200, 412}
-    assert {number for number, answer in said if answer.status_code == 200} == {0, 1}, "both have written"
     assert len(put) == 1 + statuses(said)[200], "each at a place of its own in the log"
     last = put[max(put)]
 

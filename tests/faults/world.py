@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -43,6 +44,12 @@ ANSWER_S = 5.0
 HASTY_S = 0.7
 #: Longer than an event is under way.
 AHEAD_MS = 3_000
+
+
+def _had(metrics: str) -> list[int]:
+    """The partitions of the streams that time moves, as one worker counts those that it has."""
+    lags = re.findall(r"^rangewatch_consumer_lag_events{(.*)} ", metrics, re.MULTILINE)
+    return [int(labels.split('partition="')[1].split('"')[0]) for labels in lags if "events.slow" in labels]
 
 
 class Promise(NamedTuple):
@@ -242,10 +249,13 @@ class World:
         self._keep_promises(steps)
 
     def _silent(self) -> bool:
-        """Whether time alone has nothing left to do: its streams have been silent for too long."""
-        return all(
+        """Whether time alone has nothing left to do: its streams have been silent for too long. Who lacks a
+        partition does not know its streams either."""
+        living = self.fleet.living()
+        had = {number for one in living for number in _had(httpx.get(f"{one.url}/metrics", timeout=15).text)}
+        return had == set(range(PARTITIONS)) and all(
             httpx.get(f"{worker.url}/v1/streams/w{number}?source=slow", timeout=15).status_code == 404
-            for worker in self.fleet.living()
+            for worker in living
             for number in range(TIMED_STREAMS)
         )
 

@@ -217,6 +217,7 @@ def test_subscriptions_can_change(log: Log, site: Site) -> None:
 
 def test_a_new_subscription_is_not_settled_before_it_is_reported(log: Log, site: Site) -> None:
     opened(log)
+    log.make_topic(TOPIC)
     eventually(lambda: log.settled, "settled without topics")
     log.subscribe([TOPIC])
     assert not log.settled

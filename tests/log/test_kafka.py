@@ -517,6 +517,21 @@ def test_outputs_are_left_to_consumers(log: KafkaLog) -> None:
         log.read("matches", after=0, limit=1)
 
 
+@pytest.mark.parametrize("topic", ["events.a_b", "t" * 249])
+def test_what_cannot_be_a_topic_is_refused_and_the_log_goes_on(
+    log: KafkaLog, site: KafkaSite, topic: str
+) -> None:
+    """For Kafka dots and underscores collide, and the prefix makes a name longer."""
+    log.open()
+    log.make_topic("events.a.b")
+    log.make_topic("events.a.b")
+    with pytest.raises(LogUnusable, match=r"(?i)invalidtopic|topic_exception"):
+        log.make_topic(topic)
+    log.subscribe(["events.a.b"])
+    gain(log, site.partitions)
+    assert log.partitions("events.a.b") == site.partitions
+
+
 def test_a_topic_that_is_not_there_is_named(log: KafkaLog) -> None:
     log.open()
     with pytest.raises(LogUnavailable, match=r"events\.nowhere"):

@@ -18,6 +18,7 @@ from service.log.port import (
     Commit,
     LogError,
     LogMoved,
+    LogUnusable,
     Message,
     Output,
     Polled,
@@ -35,22 +36,26 @@ class Died(BaseException):
 @dataclass
 class Fate:
     """Dies at call number ``at`` (0 = never counted down), before or after its effect; counts all calls.
-    With ``error`` the call raises that instead."""
+    With ``error`` the call raises that instead. ``then`` is what comes after that, counted from the first
+    call too."""
 
     at: int = -1
     after: bool = False
     error: Exception | None = None
     calls: int = 0
     names: list[str] = field(default_factory=list)
+    then: Fate | None = None
 
     def meet(self, name: str, *, after: bool) -> None:
         if not after:
             self.calls += 1
             self.names.append(name)
         if self.calls - 1 == self.at and after == self.after:
-            self.at = -1
-            if self.error is not None:
-                raise self.error
+            error, then, self.at = self.error, self.then, -1
+            if then is not None:
+                self.at, self.after, self.error, self.then = then.at, then.after, then.error, None
+            if error is not None:
+                raise error
             raise Died(f"{name}, {'after' if after else 'before'} its effect")
 
 
@@ -62,6 +67,8 @@ class Store:
     state: dict[TopicPartition, dict[bytes, bytes]] = field(default_factory=lambda: defaultdict(dict))
     positions: dict[TopicPartition, Position] = field(default_factory=dict)
     outputs: list[Output] = field(default_factory=list)
+    #: topics that cannot be had
+    refused: set[str] = field(default_factory=set)
 
     def topic(self, topic: str) -> list[TopicPartition]:
         found = [TopicPartition(topic, number) for number in range(self.partitions)]
@@ -97,6 +104,11 @@ class MemoryLog:
         self._gained += self._readers
         self._readers.clear()
 
+    def give_away(self, partition: TopicPartition) -> None:
+        """Another worker has a partition from now on."""
+        self._lost.append(partition)
+        del self._readers[partition]
+
     @property
     def settled(self) -> bool:
         return not self._gained
@@ -109,8 +121,14 @@ class MemoryLog:
         self._gained.clear()
         self._readers.clear()
 
+    def make_topic(self, topic: str) -> None:
+        self.fate.meet("make_topic", after=False)
+        if topic in self.store.refused:
+            raise LogUnusable(f"{topic} is refused")
+
     def subscribe(self, topics: Iterable[str]) -> None:
         self.fate.meet("subscribe", after=False)
+        assert self.store.refused.isdisjoint(topics)
         for topic in topics:
             if topic not in self._topics:
                 self._topics.add(topic)

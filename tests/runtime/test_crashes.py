@@ -86,9 +86,12 @@ class Life:
         except LogUnavailable:
             self.survive(self._settle)
         except LogFenced:
-            self.worker.close()
-            self.worker.open()
+            self.survive(self._open_anew)
             self.survive(self._settle)
+
+    def _open_anew(self) -> None:
+        self.worker.close()
+        self.worker.open()
 
     def _settle(self) -> None:
         turns = self.turns
@@ -135,9 +138,9 @@ class Life:
             for _ in range(self.turns):
                 self.worker.step([], timeout_s=0)
 
-        self.survive(act)
-        if not heard:
-            self.survive(act)
+        for _ in range(3):  # one more than what can go wrong
+            if not heard:
+                self.survive(act)
         assert heard
 
     def outputs(self) -> list[Output]:
@@ -249,6 +252,23 @@ def test_what_is_refused_or_unknown_changes_nothing(
         assert fate.at == -1
         assert _by_stream(life.outputs()) == expected, f"{error} at call {at}, {counted.names[at]}"
         assert [record.value for record in life.store.commands] == commands, "written once, or not at all"
+
+
+@pytest.mark.parametrize("kind", LIVES)
+def test_death_soon_after_a_log_that_was_away_changes_nothing(kind: type[Life]) -> None:
+    """What waits for the log is committed as it was put together, whatever has been taken in since."""
+    expected = _by_stream(CLEAN.outputs())
+    _, counted = _uninterrupted(kind)
+    died = 0
+    for at in [at for at, name in enumerate(counted.names) if name == "commit"]:
+        for later in (1, 2, 4):
+            fate = Fate(at=at, error=LogUnavailable("away"), then=Fate(at=at + later))
+            life = kind(fate)
+            life.play()
+            died += fate.at == -1
+            told = f"away at call {at}, died {later} later"
+            assert _by_stream(life.outputs()) == expected, told
+    assert died > 10
 
 
 MANY = [f"{letter}{number}" for letter in "abcd" for number in range(4)]

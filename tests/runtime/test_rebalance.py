@@ -8,7 +8,7 @@ from functools import partial
 
 from service.engine.commands import DeleteQuery, PutQuery, PutSource
 from service.engine.engine import Engine, EngineLimits
-from service.log.port import Message, Output
+from service.log.port import Message, Output, TopicPartition
 from service.metrics import Metrics
 from service.requests import CommandRequest
 from service.worker import Delivery, Worker
@@ -106,6 +106,27 @@ def test_partitions_that_another_worker_moved_are_restored() -> None:
     _send(store, "a", 2)
     _settle(worker)
     assert _borders(store) == [("a", 1, [], ["q"]), ("a", 2, ["q"], []), ("a", 3, [], ["q"])]
+
+
+def test_who_waits_for_what_another_worker_processes_is_told_so_once() -> None:
+    store = Store(partitions=2)
+    log = MemoryLog(store)
+    worker = _begun(log)
+    log.give_away(TopicPartition(TOPIC, 1))
+    _settle(worker)
+    told: list[tuple[str, bool]] = []
+
+    def sent(name: str, *partitions: int) -> Delivery:
+        messages = [Message(b"a", b'{"stream_id":"a","x":1}', number) for number in partitions]
+        return Delivery(TOPIC, messages, lambda one: told.append((name, one.elsewhere)), _fail)
+
+    worker.step([sent("here", 0), sent("there", 1), sent("both", 0, 1)], timeout_s=0)
+    _settle(worker)
+    assert sorted(told) == [("both", True), ("here", False), ("there", True)]
+    log.give_away(TopicPartition(TOPIC, 0))
+    worker.step([sent("moved", 0)], timeout_s=0)
+    _settle(worker)
+    assert told[3:] == [("moved", True)]
 
 
 def test_a_listener_hears_of_partitions_that_come_and_go_and_of_no_others() -> None:

@@ -575,3 +575,94 @@ def test_a_source_that_cannot_be_read_is_told_of_once_and_after_a_start(
     assert not write({"x": "number"}) and "t" in worker.engine.sets
     assert write({"x": "vector"}) == [said]
     assert worker.engine.catalog.sources["t"].attributes["x"] == "number"
+
+
+def test_a_source_whose_topic_cannot_be_read_is_refused_and_not_written(
+    worker: Worker, log: Failing, store: Store
+) -> None:
+    store.refused.add("events.t")
+    before = log.end_of_commands()
+    (refusal,) = _answer(worker, PutSource("t", {"attributes": {"x": "number"}}))
+    assert isinstance(refusal, Refusal)
+    assert (refusal.reason, refusal.field) == (Reason.BAD_VALUE, "topic")
+    assert "events.t is refused" in refusal.detail
+    assert log.end_of_commands() == before
+    (outcome,) = _answer(worker, PutSource("t", {"attributes": {"x": "number"}, "topic": "events.other"}))
+    assert isinstance(outcome, Outcome) and outcome.done == "created"
+
+
+def test_a_log_that_is_away_while_a_topic_is_made_turns_the_source_away(worker: Worker, log: Failing) -> None:
+    def away(topic: str) -> None:
+        raise LogUnavailable("away")
+
+    told: list[BaseException] = []
+    request = CommandRequest(
+        [PutSource("t", {"attributes": {"x": "number"}})], True, lambda _: None, told.append
+    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(log, "make_topic", away)
+        worker.step([request], timeout_s=0)
+    assert [str(error) for error in told] == ["away"]
+    (outcome,) = _answer(worker, *request.commands)
+    assert isinstance(outcome, Outcome) and outcome.done == "created"
+
+
+def test_a_topic_that_cannot_be_read_any_more_keeps_no_other_from_being_read(
+    worker: Worker, log: Failing, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Now, and after a start."""
+    entry = worker.engine.draft(0).prepare(PutSource("t", {"attributes": {"x": "number"}})).entry
+    assert entry is not None
+    log.append_commands([wire.command_message(entry, at_ms=0)], after=log.end_of_commands())
+    store.refused.add("events.t")
+    for starts_anew in (False, True):
+        caplog.clear()
+        if starts_anew:
+            worker.close()
+            worker.open()
+        store.append(TOPIC, _event(1))
+        before = len(store.outputs)
+        for _ in range(4):
+            worker.step([], timeout_s=0)
+        assert [output.topic for output in store.outputs[before:]][:1] == ["matches"]
+        assert worker.ready
+        told = [record for record in caplog.records if "events.t of source 't'" in record.getMessage()]
+        assert len(told) == 1, "and not with every step"
+
+
+def test_who_makes_a_source_is_told_when_its_partitions_have_come_or_a_while_has_passed(
+    log: Failing, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1_000]
+    worker = Worker(
+        log, Engine, metrics, clock=lambda: now[0], max_message_bytes=1 << 20, max_batch_events=100
+    )
+    worker.open()
+    heard: list[CommandRequest] = []
+
+    def put(name: str) -> None:
+        body = {"attributes": {"x": "number"}}
+        worker.step([CommandRequest([PutSource(name, body)], True, heard.append, _fail)], timeout_s=0)
+        for _ in range(3):
+            worker.step([], timeout_s=0)
+
+    def positions() -> list[tuple[str, int]]:
+        (outcome,) = heard.pop().results
+        assert isinstance(outcome, Outcome)
+        return list(outcome.active_from)
+
+    put("a")
+    assert positions() == [("events.a", 0)]
+    with monkeypatch.context() as patched:
+        patched.setattr(Failing, "settled", property(lambda _: False))
+        put("b")
+        now[0] += 4_999
+        worker.step([], timeout_s=0)
+        assert heard == []
+        now[0] += 1
+        worker.step([], timeout_s=0)
+        positions()
+        put("c")
+        assert heard == []
+    worker.step([], timeout_s=0)
+    assert positions() == [("events.c", 0)]

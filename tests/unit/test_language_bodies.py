@@ -481,6 +481,7 @@ NUMBERS = dict.fromkeys((f"a{i}" for i in range(201)), "number")
         ({"topic": topics.BORDERS}, Reason.BAD_VALUE, "topic"),
         ({"topic": topics.COMMANDS}, Reason.BAD_VALUE, "topic"),
         ({"topic": topics.STATE}, Reason.BAD_VALUE, "topic"),
+        ({"topic": "__consumer_offsets"}, Reason.BAD_VALUE, "topic"),
         ({"key": ""}, Reason.BAD_VALUE, "key"),
         ({"key": None}, Reason.BAD_VALUE, "key"),
         ({"key": "a..b"}, Reason.BAD_VALUE, "key"),
