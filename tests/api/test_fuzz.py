@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import requests
 import schemathesis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -27,6 +27,8 @@ from service.keys import Role
 from tests.api.harness import Running, running
 from tests.api.test_access import add_key
 
+#: The server ends what has longer heads, as servers do, before anything of ours hears of it.
+LONGEST_URL = 1 << 15
 EXAMPLES = settings().max_examples // 5
 KNOWN = {"name": "ais", "id": "harbour-7-fast", "topic": "borders"}
 CHECKS = [
@@ -83,6 +85,8 @@ def test_every_answer_is_documented(api: Any, session: requests.Session, method:
         for name, made_up in (case.path_parameters or {}).items():
             if len(str(made_up)) % 2:
                 case.path_parameters[name] = KNOWN[name]
+        made_up = requests.Request(**case.as_transport_kwargs()).prepare()
+        assume(len(made_up.url or "") < LONGEST_URL)
         case.call_and_validate(session=session, checks=CHECKS)
 
     ask()
