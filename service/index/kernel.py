@@ -9,7 +9,8 @@ A kernel is a function over C-contiguous arrays with the loop inside. Rules that
   it then takes arrays that are not writable (a mapped file, a column of another process) and writes none.
 * It never writes past its output. It returns the number of elements needed and the caller grows and retries.
 * It names no global of another module. The machine code is cached on disk under the text of its own file
-  alone, so what comes from elsewhere (a kernel, a constant) could go stale there. A test holds this.
+  alone, so what comes from elsewhere (a kernel, an instruction, a constant) could go stale there. A test
+  holds this.
 
 The cache lies where numba finds a writable place: ``NUMBA_CACHE_DIR``, ``__pycache__`` beside the module, the
 user's cache directory. Where there is none (a read-only file system) the kernels are compiled at each start.
@@ -26,7 +27,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
-from numba import types
+from numba import config, types
+from numba.extending import intrinsic, register_jitable
 
 Function = Callable[..., Any]
 
@@ -55,6 +57,24 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
         return _jit(signature, function, cache=False)
 
     return compiled
+
+
+def instruction(build: Function) -> Callable[[Function], Function]:
+    """A function of few machine instructions, for kernels of the same file, that no loop is compiled to.
+
+    ``build`` says which, as numba's ``intrinsic`` takes it. The decorated function is the slow twin: without
+    the JIT it runs instead, and where accesses are checked it is compiled instead."""
+
+    def chosen(twin: Function) -> Function:
+        if config.DISABLE_JIT:  # type: ignore[attr-defined]
+            return twin
+        if "NUMBA_BOUNDSCHECK" in os.environ:
+            checked: Function = register_jitable(twin)
+            return checked
+        machine: Function = intrinsic(build)
+        return machine
+
+    return chosen
 
 
 def _jit(signature: Any, function: Function, *, cache: bool) -> Function:
