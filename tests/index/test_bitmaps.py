@@ -8,15 +8,30 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numba import types
 
 from service.index.default import bitmaps_kernels
 from service.index.default.bitmaps import Bitmaps
 from service.index.default.bitmaps_groups import groups_of
-from service.index.default.bitmaps_kernels import BLOCK, TILE, locate, sweep
+from service.index.default.bitmaps_kernels import (
+    BLOCK,
+    NEXT,
+    QUEUED,
+    STOP_BLOCK,
+    TILE,
+    WORDS,
+    locate,
+    look,
+    lowest,
+    meet,
+    prefetch,
+    sweep,
+)
 from service.index.default.bitmaps_rows import LEAST_WINDOWS, MOST_WINDOWS, chosen_rows
 from service.index.default.bitmaps_tiles import tiled
 from service.index.default.bitmaps_windows import WINDOWS, chosen_cuts, scales_of, spans_of
 from service.index.default.part import NEVER, Sparse, dense, in_order, sparse, taken
+from service.index.kernel import kernel, reads, writes
 from service.index.protocol import Bounds, Points
 from tests.index.parts import found
 from tests.index.worlds import FLOAT_WORLD, INF, LOWEST, MOST, NAN, QUICK, SMALL, TINY, TINY_WORLD, World
@@ -199,16 +214,16 @@ def let_through(part: Bitmaps, points: Points) -> int:
         column.flags.writeable = False
     steps = np.empty(points.shape, np.uint16)
     locate(part._cuts, part._scales, points, steps)
-    cursor, looks, counts = (
-        np.zeros(2, np.int64),
-        np.empty((64, len(points)), np.uint16),
-        np.zeros(64, np.int64),
-    )
-    table = np.empty((len(points), len(part._bits.attribute)), np.uint16)
+    bits, together = part._bits, 3
+    cursor, looks = np.zeros(4, np.int64), np.empty((64 * together, len(points)), np.uint16)
+    queue, counts = np.empty(64 * together, np.uint16), np.zeros(64 * together, np.uint16)
+    table = np.empty((together * len(points), len(bits.attribute)), np.uint16)
     keys = np.empty(bitmaps_kernels._ROOM + TILE * len(points) + 1, np.int64)
     count = 0
-    while cursor[0] < len(part._bits.blocks):
-        count += int(sweep(part._bits, steps, cursor, table, looks, counts, keys))
+    while cursor[STOP_BLOCK] < len(bits.blocks):
+        look(bits, steps, cursor, queue, table, looks, counts)
+        while cursor[NEXT] < cursor[QUEUED]:
+            count += int(sweep(bits, cursor, queue, table, looks, counts, 0, keys))
     assert not counts.any()
     return count
 
@@ -262,6 +277,42 @@ def test_values_beside_the_ends() -> None:
     ends = np.concatenate([lo[:40], hi[:40]])
     points = np.concatenate([ends, np.nextafter(ends, -INF), np.nextafter(ends, INF)])
     assert found(Bitmaps.of(boxes, 2), points) == expected(boxes, points)
+
+
+# ---- instructions
+
+
+@kernel(
+    types.int64(
+        reads(types.uint64, 2), types.uint64, reads(types.uint16, 2), types.int64, writes(types.uint64, 1)
+    )
+)
+def lowest_met(lines, base, table, row, met):  # type: ignore[no-untyped-def]
+    """The first box that is in all lines of a row of the table, -1 if there is none."""
+    prefetch(lines, base)
+    if not meet(lines, base, table, np.uint64(row), np.uint64(table.shape[1]), met):
+        return -1
+    for word in range(len(met)):
+        if met[word] != 0:
+            return 64 * word + np.int64(lowest(met[word]))
+    return -2
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, 21])
+@pytest.mark.parametrize("row", [0, 2])
+def test_lines_that_meet(rows: int, row: int) -> None:
+    """The instructions do what they say, and so do their slow twins; also where the highest bit is alone."""
+    rng = np.random.default_rng(rows)
+    inside = rng.random((40, TILE)) < 0.9
+    inside[:, -1] = True
+    table = rng.integers(0, 33, (3, rows)).astype(np.uint16)
+    met = np.zeros(WORDS, np.uint64)
+    for chosen in (inside, inside & (np.arange(TILE) == TILE - 1), inside & False):
+        lines = np.packbits(chosen, axis=1, bitorder="little").view(np.uint64)
+        expected = chosen[7 + table[row]].all(axis=0)
+        first = lowest_met(lines, np.uint64(7), table, row, met)
+        assert first == (int(np.argmax(expected)) if expected.any() else -1)
+        assert np.array_equal(np.unpackbits(met.view(np.uint8), bitorder="little").astype(bool), expected)
 
 
 # ---- windows
@@ -345,7 +396,7 @@ def test_every_box_is_in_the_first_group_that_it_fits(dims: int, constrained: in
 def test_signatures_that_are_frequent_are_groups() -> None:
     """Three kinds of boxes, each in a group that shares all that its boxes constrain."""
     kinds = [[0, 1], [1, 2, 3], [5, 70, 255]]
-    count = 600
+    count = 1200
     starts = np.concatenate([[0], np.cumsum([len(kinds[i % 3]) for i in range(count)])])
     attributes = np.concatenate([kinds[i % 3] for i in range(count)]).astype(np.uint8)
     lo = np.zeros(len(attributes))

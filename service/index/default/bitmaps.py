@@ -1,10 +1,10 @@
 """Signature bitmaps: boxes that constrain some of many attributes, or all of several, in any mixture.
 
 Idea: boxes that constrain some attributes in common form a *group* (``bitmaps_groups``). In a group, boxes
-that lie close together are numbered together, and every 256 of them are a *tile* (``bitmaps_tiles``).
+that lie close together are numbered together, and every 512 of them are a *tile* (``bitmaps_tiles``).
 Attributes are cut into windows (``bitmaps_windows``), and for some attributes and each of their windows a bit
 a box says whether the box may hold a value there (``bitmaps_rows`` chooses). A point looks at the tiles whose
-hulls are around it and meets the bits of its windows there, 256 boxes at a time. What is left is hardly more
+hulls are around it and meets the bits of its windows there, 512 boxes at a time. What is left is hardly more
 than the answer. Where boxes have few constraints, two bytes an end tell nearly always whether a value is
 inside; whatever they do not decide is compared exactly. All points of a batch pass tile by tile, so that what
 is read for one of them is in the cache for the next.

@@ -17,9 +17,9 @@ from service.index.default.bitmaps_kernels import (
     CHUNK,
     HULLS,
     TILE,
+    WORDS,
     Bits,
     Exact,
-    fill,
 )
 from service.index.default.bitmaps_rows import Rows, chosen_rows
 from service.index.default.bitmaps_tiles import tiled
@@ -76,24 +76,20 @@ class _Bitmaps:
         shifts = [(STEPS * WINDOWS // windows).bit_length() - 1 for windows in rows.windows]
         begins = np.cumsum([0, *rows.windows]).tolist()
         tile_lines = begins.pop()
-        missing = -len(shifts) % 4
-        for column, values in (
-            (self._attributes, rows.attributes),
-            (self._shifts, shifts),
-            (self._lines_of_rows, begins),
-        ):
-            column += [*values, *[values[-1]] * missing]
+        self._attributes += rows.attributes
+        self._shifts += shifts
+        self._lines_of_rows += begins
         for first in range(0, len(spans), BLOCK):
             part = spans[first : first + BLOCK]
             tiles = -(-len(part) // TILE)
-            hulls = np.zeros(shared * HULLS, np.uint64)
-            lines = np.zeros((tiles * tile_lines, TILE // 64), np.uint64)
-            fill(part, np.array(shifts, np.uint8), shared, hulls, lines)
+            hulls = np.zeros((shared, HULLS), np.uint64)
+            lines = np.zeros((tiles * tile_lines, WORDS), np.uint64)
+            _fill(part, np.array(shifts, np.uint8), hulls, lines)
             place = [first_box + first, tiles, shared, first_row, len(self._attributes)]
             self._blocks.append([*place, self._first_hull, self._first_line, tile_lines])
-            self._first_hull += len(hulls)
+            self._first_hull += hulls.size
             self._first_line += len(lines)
-            self._hulls.append(hulls)
+            self._hulls.append(hulls.ravel())
             self._lines.append(lines)
 
     def bits(self) -> Bits:
@@ -103,7 +99,7 @@ class _Bitmaps:
             np.array(self._shifts, np.uint8),
             np.array(self._lines_of_rows, np.uint16),
             np.concatenate([*self._hulls, np.zeros(0, np.uint64)]),
-            np.concatenate([*self._lines, np.zeros((0, TILE // 64), np.uint64)]),
+            np.concatenate([*self._lines, np.zeros((0, WORDS), np.uint64)]),
         )
 
 
@@ -128,7 +124,7 @@ def check(boxes: Sparse, spans: Windows, bits: Bits) -> None:
         first_box, tiles, shared, first_row, stop_row, first_hull, first_line, tile_lines = block
         assert (first_box, first_line, first_hull) == (first, line, hull)
         assert -(-(stop - first_box) // TILE) == tiles <= BLOCK // TILE
-        assert 0 < shared <= stop_row - first_row and (stop_row - first_row) % 4 == 0
+        assert 0 < shared <= stop_row - first_row
         line, hull, first = first_line + tiles * tile_lines, first_hull + shared * HULLS, stop
         entries = slice(boxes.starts[first_box], boxes.starts[stop])
         owner = np.repeat(np.arange(stop - first_box), np.diff(boxes.starts[first_box : stop + 1]))
@@ -170,6 +166,36 @@ def _columns(bits: NDArray[np.bool_]) -> NDArray[np.uint64]:
 
 _STARTS = reads(types.int64, 1)
 _ATTRIBUTES = reads(types.uint8, 1)
+
+
+@kernel(
+    types.void(
+        reads(types.uint8, 3),
+        reads(types.uint8, 1),
+        writes(types.uint64, 2),
+        writes(types.uint64, 2),
+    )
+)
+def _fill(spans, shift, hulls, lines):  # type: ignore[no-untyped-def]
+    """Sets the bits of one block of n boxes. ``spans``: ``uint8[n, rows, 2]``, the first and the last window
+    of each box in the attribute of each row; ``hulls``: ``uint64[shared, HULLS]``. O(n rows windows)."""
+    boxes, rows, _ = spans.shape
+    size = 64 * lines.shape[1]
+    line = np.int64(0)
+    for tile in range((boxes + size - 1) // size):
+        for j in range(rows):
+            by = np.int64(shift[j]) - 8
+            low, high = np.int64(255), np.int64(0)
+            for box in range(size * tile, min(size * tile + size, boxes)):
+                first, last = np.int64(spans[box, j, 0]), np.int64(spans[box, j, 1])
+                low, high = min(low, first), max(high, last)
+                bit = np.uint64(1) << np.uint64(box & 63)
+                for window in range(first >> by, (last >> by) + 1):
+                    lines[line + window, (box - size * tile) >> 6] |= bit
+            line += 256 >> by
+            if j < hulls.shape[0]:
+                for window in range(low >> 2, (high >> 2) + 1):
+                    hulls[j, window] |= np.uint64(1) << np.uint64(tile)
 
 
 @kernel(types.void(_STARTS, _ATTRIBUTES, reads(types.int64, 1), writes(types.int64, 1)))

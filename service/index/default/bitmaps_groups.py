@@ -41,7 +41,7 @@ class Costs(NamedTuple):
     box: float
 
 
-COSTS = Costs(group=40.0, tile=12.0, row=2.2, box=10.0)
+COSTS = Costs(group=100.0, tile=16.0, row=2.6, box=12.0)
 
 
 class Groups(NamedTuple):

@@ -1,23 +1,24 @@
-"""Kernels of the signature bitmaps: fill them, sweep them, verify what is left.
+"""Kernels of the signature bitmaps: sweep them, verify what is left.
 
-Layout. A *tile* is 256 boxes of a group, so a set of its boxes is four words of 64 bits. A *block* is up to
-64 tiles, so a set of its tiles is one word; ``blocks`` has a line for each, with the columns below. Row j,
-from FIRST_ROW to below STOP_ROW, is about ``attribute[j]``, whose 65,536 steps are taken together ``1 <<
-shift[j]`` at a time. In a tile the *lines* of a row, one for each of these wider windows, begin at
-``line[j]``: bit i of ``lines[at]`` says that box i of the tile may hold a value there. ``hulls`` says, for
-each shared row of a block and each of 64 windows, which tiles have such a box.
+Layout. A *tile* is 512 boxes of a group, so a set of its boxes is eight words of 64 bits: a line of the
+cache. A *block* is up to 64 tiles, so a set of its tiles is one word; ``blocks`` has a line for each, with
+the columns below. Row j, from FIRST_ROW to below STOP_ROW, is about ``attribute[j]``, whose 65,536 steps are
+taken together ``1 << shift[j]`` at a time. In a tile the *lines* of a row, one for each of these wider
+windows, begin at ``line[j]``: bit i of ``lines[at]`` says that box i of the tile may hold a value there.
+``hulls`` says, for each shared row of a block and each of 64 windows, which tiles have such a box.
 
-All points of a batch that look at a tile do so one after another, tile by tile: its lines are read in order
-once, and after that from the nearest cache. The boxes that they leave are tested some tiles later, in the
-order of the boxes, so these too are read once.
+What a point looks at lies all over the memory, so nearly all of its time would be spent on waiting for it.
+Where it is, is known long before it is needed: the tiles of some blocks are found first, and while one is
+looked at, the lines of the next are fetched; and so it goes with the boxes that they leave. Of many points,
+all that look at a tile do so one after another: its lines are read in order once, and after that from the
+nearest cache.
 
-Rows come in fours; the last one is repeated where there are fewer. So four lines are met at a time: a plain
-loop over the rows is turned into gathers by the compiler, which takes three times as long. Numbers of lines
-are unsigned, because a signed index is tested for being negative. A kernel called by another is a call, which
-costs as much as meeting four lines, so these are in one piece.
+A few machine instructions that no loop is compiled to are written down as such, each with its slow twin.
+Numbers of lines are unsigned, because a signed index is tested for being negative. A kernel called by another
+is a call, which costs as much as meeting many lines, so these are in few pieces.
 
 A *key* is ``row << 32 | box``. Not for: choosing groups, rows or windows (``bitmaps_groups``,
-``bitmaps_rows``, ``bitmaps_windows``).
+``bitmaps_rows``, ``bitmaps_windows``), making the bitmaps (``bitmaps_build``).
 """
 
 from __future__ import annotations
@@ -25,49 +26,55 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numpy.typing import NDArray
 
-from service.index.kernel import kernel, reads, writes
+from service.index.kernel import instruction, kernel, reads, writes
 
 FIRST_BOX, TILES, SHARED, FIRST_ROW, STOP_ROW, FIRST_HULL, FIRST_LINE, TILE_LINES = range(8)
 """Columns of a block: its first box and how many tiles; how many of its rows are shared, and which rows are
 its own; where its hulls and its lines begin; how many lines a tile has."""
 
 BLOCK_COLUMNS = 8
-TILE = 256
+WORDS = 8
+TILE = 64 * WORDS
 BLOCK = 64 * TILE
 HULLS = 64
 CHUNK = 256
 """Boxes that have one number to count their constraints from."""
 
+BLOCKS, STOP_BLOCK, NEXT, QUEUED = range(4)
+"""Of a cursor: the first of the blocks whose tiles are in the queue, and the first behind them; the next tile
+in the queue, and how many are there."""
+
 _ROWS = 1024
 """Points that pass together: their numbers fit in two bytes."""
+_TOGETHER = 16
+"""Blocks whose tiles are queued together, of a single point; of more, fewer."""
 _MANY = 8
 """Points for which it pays to read a tile in order before it is read at random."""
 _ROOM = 2048
 """Keys after which it is time to verify."""
-_DENSE = 10
-"""Boxes, first to last, a key up to which it pays to read their spans in order."""
 
-_NONE, _ONE, _TWO, _THREE, _FOUR = (np.uint64(i) for i in range(5))
-_HALF, _BY_HULL = np.uint64(32), np.uint64(10)
-_HULLS, _TILE, _CHUNK = np.uint64(HULLS), np.uint64(TILE), np.uint64(CHUNK)
+_NONE, _ONE, _TWO = (np.uint64(i) for i in range(3))
+_HALF, _BY_HULL, _BY_TILE = np.uint64(32), np.uint64(10), np.uint64(6)
+_HULLS, _TILE, _CHUNK, _WORDS = (np.uint64(i) for i in (HULLS, TILE, CHUNK, WORDS))
+_WORD, _IN_BLOCK = np.uint64(64), np.uint64(63)
 _BOX = np.uint64(2**31 - 1)
 _SURE = np.uint64(1 << 31)
 """Of a key: no comparison can change it."""
 _ALL = ~_NONE
-
-# The powers 1 << i all differ modulo 67, which tells the place of the lowest bit set.
-_PRIME = np.uint64(67)
-_PLACE = np.zeros(67, np.uint64)
-for _place in range(64):
-    _PLACE[(1 << _place) % 67] = _place
+_AHEAD = np.uint64(2)
+"""Tiles by which what a few points look at is fetched before it is needed."""
+_SOON, _LATER = np.uint64(32), np.uint64(64)
+"""Keys by which the constraints of a box are, and by which it is where these begin."""
 
 
 class Bits(NamedTuple):
     """The bitmaps of b blocks with r rows, see the module: ``int64[b, 8]``, ``uint8[r]``, ``uint8[r]``,
-    ``uint16[r]``, ``uint64[HULLS * shared rows]``, ``uint64[all lines, 4]``."""
+    ``uint16[r]``, ``uint64[HULLS * shared rows]``, ``uint64[all lines, 8]``."""
 
     blocks: NDArray[np.int64]
     attribute: NDArray[np.uint8]
@@ -118,34 +125,77 @@ _CUTS = reads(types.float64, 2)
 _KEYS = writes(types.int64, 1)
 
 
-@kernel(
-    types.void(
-        reads(types.uint8, 3),
-        reads(types.uint8, 1),
-        types.int64,
-        writes(types.uint64, 1),
-        writes(types.uint64, 2),
-    )
-)
-def fill(spans, shift, shared, hulls, lines):  # type: ignore[no-untyped-def]
-    """Sets the bits of one block of n boxes. ``spans``: ``uint8[n, rows, 2]``, the first and the last window
-    of each box in the attribute of each row. O(n rows windows)."""
-    boxes, rows, _ = spans.shape
-    line = np.int64(0)
-    for tile in range((boxes + TILE - 1) // TILE):
+def _prefetch(_context, array, at):  # type: ignore[no-untyped-def]
+    def build(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        place = builder.gep(context.make_array(signature.args[0])(context, builder, args[0]).data, [args[1]])
+        number, address = ir.IntType(32), ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [address, number, number, number])
+        fetch = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
+            builder.module, kind, "llvm.prefetch.p0"
+        )
+        # To read, into the nearest cache, as data.
+        builder.call(fetch, [builder.bitcast(place, address), number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.uint64), build
+
+
+@instruction(_prefetch)
+def prefetch(array, at):  # type: ignore[no-untyped-def]
+    """Has the element ``at`` of an array, in the order of the memory, brought into the cache meanwhile."""
+
+
+def _lowest(_context, _bits):  # type: ignore[no-untyped-def]
+    def build(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
+        return builder.cttz(args[0], ir.IntType(1)(1))
+
+    return types.uint64(types.uint64), build
+
+
+@instruction(_lowest)
+def lowest(bits):  # type: ignore[no-untyped-def]
+    """The place of the lowest bit that is set, of 64, at least one of them set."""
+    place = _NONE
+    while bits >> place & _ONE == _NONE:
+        place += _ONE
+    return place
+
+
+def _meet(_context, lines, base, table, row, rows, met):  # type: ignore[no-untyped-def]
+    def build(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        lines, table, met = (
+            context.make_array(signature.args[i])(context, builder, args[i]) for i in (0, 2, 5)
+        )
+        word, whole = ir.IntType(64), ir.IntType(64 * WORDS)
+        line = ir.VectorType(word, WORDS)
+        every = ir.Constant(line, [-1] * WORDS)
+        left = cgutils.alloca_once_value(builder, every)  # type: ignore[no-untyped-call]
+        width = builder.extract_value(table.shape, 1)
+        places = builder.gep(table.data, [builder.mul(args[3], width)])
+        with cgutils.for_range(builder, args[4], intp=word) as loop:
+            place = builder.zext(builder.load(builder.gep(places, [loop.index])), word)
+            first = builder.mul(builder.add(args[1], place), word(WORDS))
+            address = builder.bitcast(builder.gep(lines.data, [first]), line.as_pointer())
+            builder.store(builder.and_(builder.load(left), builder.load(address, align=8)), left)
+        boxes = builder.load(left)
+        builder.store(boxes, builder.bitcast(met.data, line.as_pointer()), align=8)
+        return builder.icmp_unsigned("!=", builder.bitcast(boxes, whole), whole(0))
+
+    return types.boolean(lines, types.uint64, table, types.uint64, types.uint64, met), build
+
+
+@instruction(_meet)
+def meet(lines, base, table, row, rows, met):  # type: ignore[no-untyped-def]
+    """Writes the boxes that are in all of the lines ``base + table[row, j]`` for j below ``rows``. Returns
+    whether there are any."""
+    some = _NONE
+    for word in range(_WORDS):
+        boxes = _ALL
         for j in range(rows):
-            by = np.int64(shift[j]) - 8
-            low, high = np.int64(255), np.int64(0)
-            for box in range(TILE * tile, min(TILE * tile + TILE, boxes)):
-                first, last = np.int64(spans[box, j, 0]), np.int64(spans[box, j, 1])
-                low, high = min(low, first), max(high, last)
-                bit = _ONE << np.uint64(box & 63)
-                for window in range(first >> by, (last >> by) + 1):
-                    lines[line + window, (box & (TILE - 1)) >> 6] |= bit
-            line += 256 >> by
-            if j < shared:
-                for window in range(low >> 2, (high >> 2) + 1):
-                    hulls[j * HULLS + window] |= _ONE << np.uint64(tile)
+            boxes &= lines[base + np.uint64(table[row, j]), word]
+        met[word] = boxes
+        some |= boxes
+    return some != _NONE
 
 
 @kernel(types.uint16(_CUTS, _CUTS, types.uint64, types.float64))
@@ -187,117 +237,127 @@ def write_spans(attributes, lo, hi, cuts, scales, spans):  # type: ignore[no-unt
         spans[entry, 1] = step_of(cuts, scales, a, np.nextafter(hi[entry], -np.inf))
 
 
-@kernel(
-    types.int64(
-        _BITS,
-        _STEPS,
-        writes(types.int64, 1),
-        writes(types.uint16, 2),
-        writes(types.uint16, 2),
-        writes(types.int64, 1),
-        _KEYS,
-    )
-)
-def sweep(bits, steps, cursor, table, looks, counts, found):  # type: ignore[no-untyped-def]
-    """Writes keys of points and boxes that may hold them, none missing. ``steps``: ``uint16[m, dims]``;
-    ``table``: ``uint16[m, r]``, room for the lines of each point in a tile of a block, which has at most r
-    rows; ``looks``: ``uint16[64, m]``, room for the points that look at each tile of a block; ``counts``:
-    ``int64[64]``, how many these are, zeros at first and at last; ``found``: room for _ROOM + TILE * m keys
-    and one more.
+_CURSOR = writes(types.int64, 1)
+_QUEUE = writes(types.uint16, 1)
+_TABLE = writes(types.uint16, 2)
 
-    Goes on with the tiles ``cursor[1]`` (a bit each) of the block ``cursor[0]``, or begins with it if there
-    is none, and moves the cursor to where there was no more room, or behind the last block. Returns the
-    number of keys. O(m blocks), and the tiles looked at."""
-    blocks, attribute, shift, line, hulls, lines = bits
-    met = np.empty(4, np.uint64)
-    used = _NONE
-    number, waiting = cursor[0], np.uint64(cursor[1])
-    while number < blocks.shape[0] and used <= _ROOM:
+
+@kernel(types.void(_BITS, _STEPS, _CURSOR, _QUEUE, _TABLE, _TABLE, _QUEUE))
+def look(bits, steps, cursor, queue, table, looks, counts):  # type: ignore[no-untyped-def]
+    """Queues the tiles that points look at in the next blocks, as many as there is room for.
+
+    ``steps``: ``uint16[m, dims]``. The tiles of b blocks are numbered from 0. ``queue``: ``uint16[64 b]``,
+    room for those that are looked at; ``looks``: ``uint16[64 b, m]``, for who looks at each; ``counts``:
+    ``uint16[64 b]``, how many these are, zeros at first; ``table``: ``uint16[b m, r]``, for the lines of each
+    point in a tile of each block, which has at most r rows. The queue has to be empty. O(m b), and the
+    tiles."""
+    blocks, attribute, shift, line, hulls, _ = bits
+    first, queued = np.uint64(cursor[STOP_BLOCK]), _NONE
+    stop = min(first + np.uint64(len(counts)) // _WORD, np.uint64(blocks.shape[0]))
+    for number in range(first, stop):
         first_row, stop_row = np.uint64(blocks[number, FIRST_ROW]), np.uint64(blocks[number, STOP_ROW])
-        first_line, tile_lines = np.uint64(blocks[number, FIRST_LINE]), np.uint64(blocks[number, TILE_LINES])
-        if waiting == _NONE:
-            shared = first_row + np.uint64(blocks[number, SHARED])
-            for point in range(np.uint64(steps.shape[0])):
-                hull, tiles = np.uint64(blocks[number, FIRST_HULL]), _ALL
-                for r in range(first_row, shared):
-                    tiles &= hulls[hull + (steps[point, attribute[r]] >> _BY_HULL)]
-                    hull += _HULLS
-                    if tiles == _NONE:
-                        break
-                waiting |= tiles
-                if tiles != _NONE:
-                    for r in range(first_row, stop_row):
-                        at = line[r] + (steps[point, attribute[r]] >> shift[r])
-                        table[point, r - first_row] = at
-                while tiles != _NONE:
-                    tile = _PLACE[(tiles & (~tiles + _ONE)) % _PRIME]
-                    tiles &= tiles - _ONE
-                    looks[tile, np.uint64(counts[tile])] = point
-                    counts[tile] += 1
-        while waiting != _NONE and used <= _ROOM:
-            tile = _PLACE[(waiting & (~waiting + _ONE)) % _PRIME]
+        shared = first_row + np.uint64(blocks[number, SHARED])
+        first_tile, waiting = number - first << _BY_TILE, _NONE
+        row = (number - first) * np.uint64(looks.shape[1])
+        for point in range(np.uint64(steps.shape[0])):
+            hull, tiles = np.uint64(blocks[number, FIRST_HULL]), _ALL
+            for r in range(first_row, shared):
+                tiles &= hulls[hull + (steps[point, attribute[r]] >> _BY_HULL)]
+                hull += _HULLS
+                if tiles == _NONE:
+                    break
+            waiting |= tiles
+            if tiles != _NONE:
+                for r in range(first_row, stop_row):
+                    table[row + point, r - first_row] = line[r] + (steps[point, attribute[r]] >> shift[r])
+            while tiles != _NONE:
+                tile = first_tile + lowest(tiles)
+                tiles &= tiles - _ONE
+                looks[tile, np.uint64(counts[tile])] = point
+                counts[tile] += 1
+        while waiting != _NONE:
+            queue[queued] = first_tile + lowest(waiting)
             waiting &= waiting - _ONE
-            base = first_line + tile * tile_lines
-            first_box = np.uint64(blocks[number, FIRST_BOX]) + tile * _TILE
-            if counts[tile] >= _MANY:
-                read = _NONE
-                for at in range(base, base + tile_lines, _TWO):
-                    read |= lines[at, _NONE]
-                found[used] = np.int64(read & _ONE)  # or it would not be read at all
-            for look in range(np.uint64(counts[tile])):
-                row = np.uint64(looks[tile, look])
-                a = b = c = d = _ALL
-                for j in range(_NONE, stop_row - first_row, _FOUR):
-                    k, m = base + np.uint64(table[row, j]), base + np.uint64(table[row, j + _ONE])
-                    n, o = base + np.uint64(table[row, j + _TWO]), base + np.uint64(table[row, j + _THREE])
-                    a &= lines[k, _NONE] & lines[m, _NONE] & lines[n, _NONE] & lines[o, _NONE]
-                    b &= lines[k, _ONE] & lines[m, _ONE] & lines[n, _ONE] & lines[o, _ONE]
-                    c &= lines[k, _TWO] & lines[m, _TWO] & lines[n, _TWO] & lines[o, _TWO]
-                    d &= lines[k, _THREE] & lines[m, _THREE] & lines[n, _THREE] & lines[o, _THREE]
-                if a | b | c | d == _NONE:
-                    continue
-                met[_NONE], met[_ONE], met[_TWO], met[_THREE] = a, b, c, d
-                key = (row << _HALF) + first_box
-                for word in range(_FOUR):
-                    boxes = met[word]
-                    while boxes != _NONE:
-                        found[used] = key + _PLACE[(boxes & (~boxes + _ONE)) % _PRIME]
-                        boxes &= boxes - _ONE
-                        used += _ONE
-                    key += np.uint64(64)
-            counts[tile] = 0
-        if waiting == _NONE:
-            number += 1
-    cursor[0], cursor[1] = number, np.int64(waiting)
-    return used
+            queued += _ONE
+    cursor[BLOCKS], cursor[STOP_BLOCK], cursor[NEXT], cursor[QUEUED] = first, stop, 0, queued
+
+
+@kernel(types.int64(_BITS, _CURSOR, _QUEUE, _TABLE, _TABLE, _QUEUE, types.int64, _KEYS))
+def sweep(bits, cursor, queue, table, looks, counts, used, found):  # type: ignore[no-untyped-def]
+    """Writes keys of points and boxes that may hold them, none missing, behind the first ``used``, tile by
+    tile from the queue, as long as there is room. What ``look`` has written is used up, and the cursor moved.
+    ``found``: room for _ROOM + TILE * m keys and one more. Returns the number of keys. O(looks)."""
+    blocks, _, _, _, _, lines = bits
+    met = np.empty(WORDS, np.uint64)
+    left = np.uint64(used)
+    first, points = np.uint64(cursor[BLOCKS]), np.uint64(looks.shape[1])
+    at, queued = np.uint64(cursor[NEXT]), np.uint64(cursor[QUEUED])
+    soon = at
+    while at < queued and left <= _ROOM:
+        while soon <= at + _AHEAD and soon < queued:
+            tile = np.uint64(queue[soon])
+            soon += _ONE
+            if counts[tile] < _MANY:
+                number = first + (tile >> _BY_TILE)
+                rows = np.uint64(blocks[number, STOP_ROW] - blocks[number, FIRST_ROW])
+                base = np.uint64(blocks[number, FIRST_LINE])
+                base += (tile & _IN_BLOCK) * np.uint64(blocks[number, TILE_LINES])
+                for one in range(np.uint64(counts[tile])):
+                    row = (tile >> _BY_TILE) * points + np.uint64(looks[tile, one])
+                    for j in range(rows):
+                        prefetch(lines, (base + np.uint64(table[row, j])) * _WORDS)
+        tile = np.uint64(queue[at])
+        at += _ONE
+        number = first + (tile >> _BY_TILE)
+        rows = np.uint64(blocks[number, STOP_ROW] - blocks[number, FIRST_ROW])
+        tile_lines = np.uint64(blocks[number, TILE_LINES])
+        base = np.uint64(blocks[number, FIRST_LINE]) + (tile & _IN_BLOCK) * tile_lines
+        first_box = np.uint64(blocks[number, FIRST_BOX]) + (tile & _IN_BLOCK) * _TILE
+        if counts[tile] >= _MANY:
+            read = _NONE
+            for one in range(base, base + tile_lines):
+                read |= lines[one, _NONE]
+            found[left] = np.int64(read & _ONE)  # or it would not be read at all
+        for one in range(np.uint64(counts[tile])):
+            point = np.uint64(looks[tile, one])
+            if not meet(lines, base, table, (tile >> _BY_TILE) * points + point, rows, met):
+                continue
+            key = (point << _HALF) + first_box
+            for word in range(_WORDS):
+                boxes = met[word]
+                while boxes != _NONE:
+                    found[left] = key + lowest(boxes)
+                    boxes &= boxes - _ONE
+                    left += _ONE
+                key += _WORD
+        counts[tile] = 0
+    cursor[NEXT] = at
+    return left
 
 
 @kernel(types.int64(_EXACT, _STEPS, types.int64, _KEYS))
 def narrow(exact, steps, used, found):  # type: ignore[no-untyped-def]
     """Keeps, of the first ``used`` keys, those whose steps are in the spans of the box, and marks as sure
-    those that are strictly inside of all of them: no value there is outside. Returns how many it keeps.
-    There is room for one key more than ``used``."""
+    those that are strictly inside of all of them: no value there is outside. Returns how many it keeps."""
     chunks, offsets, attributes, spans, _, _, _ = exact
-    first, last = found[0] & 0xFFFFFFFF, found[max(used, 1) - 1] & 0xFFFFFFFF
-    if used > 0 and last - first < _DENSE * used:
-        # Boxes that lie close: read in order, they are there before they are looked at.
-        read = np.int64(0)
-        first = chunks[first // CHUNK] + np.int64(offsets[first])
-        last = chunks[last // CHUNK] + np.int64(offsets[last])
-        for at in range(np.uint64(first), np.uint64(last), np.uint64(16)):
-            read ^= np.int64(spans[at, _NONE])
-        for at in range(np.uint64(first), np.uint64(last), np.uint64(64)):
-            read ^= np.int64(attributes[at])
-        found[used] = read  # or they would not be read at all
-    left = _NONE
-    for f in range(np.uint64(used)):
-        key = np.uint64(found[f])
+    left, stop = _NONE, np.uint64(used)
+    for f in range(stop + _LATER):
+        if f < stop:
+            prefetch(offsets, np.uint64(found[f]) & _BOX)
+        if f >= _SOON and f < stop + _SOON:
+            box = np.uint64(found[f - _SOON]) & _BOX
+            e = np.uint64(chunks[box // _CHUNK]) + np.uint64(offsets[box])
+            prefetch(attributes, e)
+            prefetch(spans, e * _TWO)
+        if f < _LATER:
+            continue
+        key = np.uint64(found[f - _LATER])
         row, box = key >> _HALF, key & _BOX
         behind = box + _ONE
         e = np.uint64(chunks[box // _CHUNK]) + np.uint64(offsets[box])
-        stop = np.uint64(chunks[behind // _CHUNK]) + np.uint64(offsets[behind])
+        last = np.uint64(chunks[behind // _CHUNK]) + np.uint64(offsets[behind])
         depth = np.int64(1)
-        for g in range(e, stop):
+        for g in range(e, last):
             step = np.int64(steps[row, attributes[g]])
             depth = min(depth, step - np.int64(spans[g, _NONE]), np.int64(spans[g, _ONE]) - step)
         found[left] = key | (np.uint64(depth > 0) * _SURE)
@@ -310,9 +370,23 @@ def screen(exact, points, base, used, found):  # type: ignore[no-untyped-def]
     """Keeps, of the first ``used`` keys, those whose points, from ``base`` on, are between the first and the
     last ends of the box; returns how many. Without a branch, so that cache misses overlap."""
     chunks, offsets, attributes, _, lo, hi, _ = exact
-    left = _NONE
-    for f in range(np.uint64(used)):
-        key = np.uint64(found[f])
+    left, stop = _NONE, np.uint64(used)
+    for f in range(stop + _LATER):
+        if f < stop:
+            prefetch(offsets, np.uint64(found[f]) & _BOX)
+        if f >= _SOON and f < stop + _SOON:
+            box = np.uint64(found[f - _SOON]) & _BOX
+            behind = box + _ONE
+            e = np.uint64(chunks[box // _CHUNK]) + np.uint64(offsets[box])
+            g = np.uint64(chunks[behind // _CHUNK]) + np.uint64(offsets[behind]) - _ONE
+            prefetch(attributes, e)
+            prefetch(lo, e)
+            prefetch(hi, e)
+            prefetch(lo, g)
+            prefetch(hi, g)
+        if f < _LATER:
+            continue
+        key = np.uint64(found[f - _LATER])
         row, box = np.uint64(base) + (key >> _HALF), key & _BOX
         behind = box + _ONE
         e = np.uint64(chunks[box // _CHUNK]) + np.uint64(offsets[box])
@@ -341,6 +415,10 @@ def verify(exact, removed_at, version, points, base, used, found, needed, out): 
     those that hold, with the slot for the box, behind the ``needed`` that are in ``out``. Returns how many
     there are then."""
     chunks, offsets, attributes, _, lo, hi, slots = exact
+    for f in range(np.uint64(used)):
+        box = np.uint64(found[f]) & _BOX
+        prefetch(removed_at, box)
+        prefetch(slots, box)
     for f in range(np.uint64(used)):
         key = np.uint64(found[f])
         row, box = np.uint64(base) + (key >> _HALF), key & _BOX
@@ -378,7 +456,7 @@ def search(arena, version, points, out):  # type: ignore[no-untyped-def]
         arena[header[4] : header[5]],
         shorts[header[6] >> 1 : header[7] >> 1],
         longs[header[8] >> 3 : header[9] >> 3],
-        longs[header[10] >> 3 : header[11] >> 3].reshape((-1, 4)),
+        longs[header[10] >> 3 : header[11] >> 3].reshape((-1, WORDS)),
     )
     exact = Exact(
         header[header[12] >> 3 : header[13] >> 3],
@@ -396,21 +474,29 @@ def search(arena, version, points, out):  # type: ignore[no-untyped-def]
     widest = np.int64(0)
     for number in range(bits.blocks.shape[0]):
         widest = max(widest, bits.blocks[number, STOP_ROW] - bits.blocks[number, FIRST_ROW])
-    table = np.empty((most, widest), np.uint16)
-    looks, counts = np.empty((64, most), np.uint16), np.zeros(64, np.int64)
+    together = min(max(_ROWS // max(most, 1), 1), _TOGETHER)
+    table = np.empty((together * most, widest), np.uint16)
+    queue, counts = np.empty(64 * together, np.uint16), np.zeros(64 * together, np.uint16)
+    looks = np.empty((64 * together, most), np.uint16)
     found = np.empty(_ROOM + TILE * most + 1, np.int64)
     steps = np.empty((most, dims), np.uint16)
-    cursor = np.empty(2, np.int64)
+    cursor = np.empty(4, np.int64)
     needed = 0
     for base in range(0, points.shape[0], max(most, 1)):
         count = min(most, points.shape[0] - base)
         locate(cuts, scales, points[base : base + count], steps[:count])
         cursor[:] = 0
-        while cursor[0] < bits.blocks.shape[0]:
-            used = sweep(bits, steps[:count], cursor, table, looks, counts, found)
-            if exact.spans.shape[0] > 0:
-                used = narrow(exact, steps, used, found)
-            else:
-                used = screen(exact, points, base, used, found)
-            needed = verify(exact, removed_at, version, points, base, used, found, needed, out)
+        used, more = 0, True
+        while more:
+            if cursor[NEXT] == cursor[QUEUED]:
+                look(bits, steps[:count], cursor, queue, table, looks, counts)
+            used = sweep(bits, cursor, queue, table, looks, counts, used, found)
+            more = cursor[NEXT] < cursor[QUEUED] or cursor[STOP_BLOCK] < bits.blocks.shape[0]
+            if used > _ROOM or not more:
+                if exact.spans.shape[0] > 0:
+                    used = narrow(exact, steps, used, found)
+                else:
+                    used = screen(exact, points, base, used, found)
+                needed = verify(exact, removed_at, version, points, base, used, found, needed, out)
+                used = 0
     return needed

@@ -103,14 +103,14 @@ def bitmaps_ns(shape: Shape) -> float:
     groups = 2.5 * shape.among / max(shape.attributes, 2.5) if mixed else 1.0
     shared = min(shape.attributes, 2.0 if mixed else 4.0)
     rows = min(shape.among, 20)
-    tiles = shape.boxes / 256
+    tiles = shape.boxes / 512
     parts = math.pow(max(tiles / groups, 1.0), 1 / max(shared, 1.0))
     looks = tiles * math.pow(shape.share + (1 - shape.share) / parts, shared)
     fine = shared if mixed else shape.attributes
     coarse = min(shape.attributes - fine, 20 * shape.attributes / max(shape.among, 1) - 1) if mixed else 0.0
     passing = math.pow(shape.share + 0.016, fine) * math.pow(shape.share + 0.125, max(coarse, 0.0))
-    fixed = 30 + 40 * (groups if mixed else 0.0) + 70 * shape.boxes / 16384
-    return fixed + looks * (12 + 2.2 * rows) + 8 * shape.boxes * passing + 6 * shape.hits
+    fixed = 50 + 40 * (groups if mixed else 0.0) + 70 * shape.boxes / 32768
+    return fixed + looks * (16 + 2.6 * rows) + 8 * shape.boxes * passing + 6 * shape.hits
 
 
 STRUCTURES: Mapping[str, Structure] = {
