@@ -34,11 +34,13 @@ _FEW = 6
 """Constraints of a mean box up to which it has more bits, and its spans."""
 _ROOM, _ROOM_OF_FEW = 24.0, 28.0
 """Bytes of bits for a box."""
+_ROOM_OF_FEWER = 5.0
+"""More of them for each constraint that it has less than five: a box of three is still the smaller one."""
 
 
 class Bitmaps:
     """A ``Part`` of n boxes with c constraints: 17 c + 10 n bytes, and 24 n of bits; where boxes have few
-    constraints 4 c of spans and 28 n of bits. Built in O(c log n)."""
+    constraints 4 c of spans and 28 n to 48 n of bits. Built in O(c log n)."""
 
     name = "bitmaps"
 
@@ -55,8 +57,10 @@ class Bitmaps:
         boxes = in_order(boxes)
         cuts = chosen_cuts(boxes, dims)
         few = len(boxes.lo) <= _FEW * len(boxes)
+        fewer = max(5.0 - len(boxes.lo) / max(len(boxes), 1), 0.0)
+        room = _ROOM_OF_FEW + _ROOM_OF_FEWER * fewer if few else _ROOM
         windows = windows_of(spans_of(boxes, cuts))
-        order, bits = built(boxes, windows, dims, _ROOM_OF_FEW if few else _ROOM)
+        order, bits = built(boxes, windows, dims, room)
         boxes = taken(boxes, order)
         spans = spans_of(boxes, cuts) if few else np.empty((0, 2), np.uint16)
         return cls(exact(boxes, spans), bits, cuts)
