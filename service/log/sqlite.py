@@ -57,6 +57,8 @@ _COMMANDS_AT_ONCE = 1_000
 #: What a poll reads of one topic at the most, and the message that goes over it.
 _BYTES_AT_ONCE = 8 << 20
 _TRIMMED_AT_ONCE = 10_000
+#: The types that offset, time, key and value of a record are of.
+_COLUMNS: tuple[set[type], ...] = ({int}, {int}, {bytes, type(None)}, {bytes, type(None)})
 _FIRST = "SELECT offset, ts FROM records WHERE topic = ? ORDER BY offset LIMIT 1"
 _FIRST_KEPT = "SELECT min(offset) FROM records WHERE topic = ? AND offset < ? AND ts >= ?"
 
@@ -153,7 +155,10 @@ class SqliteLog:
         with contextlib.closing(self._file.connect()) as connection, self._file.translated():
             id_ = self._ids.get(partition.topic)
             rows = connection.execute("SELECT key, value FROM state WHERE topic = ?", (id_,))
-            yield from map(StateRecord._make, rows)
+            for key, value in rows:
+                if not (isinstance(key, bytes) and isinstance(value, bytes)):
+                    raise self._file.damaged(f"the state of {partition.topic} has rows of something else")
+                yield StateRecord(key, value)
 
     def beginning(self, partition: TopicPartition) -> int:
         topic = partition.topic
@@ -378,13 +383,27 @@ class SqliteLog:
         with self._file.translated():
             rows = _open(connection).execute(_SELECT, (self._ids.get(topic), offset, limit))
             if most_bytes == math.inf:
-                return list(map(Record._make, rows))
+                return self._checked(topic, list(map(Record._make, rows)))
             for record in map(Record._make, rows):
                 records.append(record)
-                most_bytes -= len(record.value or b"")
+                if record.value:
+                    if not isinstance(record.value, bytes):
+                        break  # is told below
+                    most_bytes -= len(record.value)
                 if most_bytes <= 0:
                     break
             rows.close()  # a read that is not finished would hold back what the next one sees
+        return self._checked(topic, records)
+
+    def _checked(self, topic: str, records: list[Record]) -> list[Record]:
+        """The records, if they are what was written: pages of another time or table hold something else.
+        Raises LogUnusable."""
+        if records:
+            for column, known in zip(zip(*records, strict=True), _COLUMNS, strict=True):
+                if not known.issuperset(map(type, column)):
+                    raise self._file.damaged(f"{topic} has rows of something else")
+            if records[-1].offset - records[0].offset != len(records) - 1:
+                raise self._file.damaged(f"{topic} lacks records after {records[0].offset}")
         return records
 
     def _topic_ids(self, names: Iterable[str]) -> dict[str, int]:

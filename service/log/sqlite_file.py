@@ -4,7 +4,8 @@ Invariants:
 
 1. One process owns the file. It holds an exclusive lock on ``FILE.lock`` while the file is open; the kernel
    lets go of it when the process ends, in whatever way.
-2. A file that is not ours, is damaged or was written by a newer version is refused and left as it is.
+2. A file that is not ours, is damaged or was written by a newer version is refused and left as it is. So is
+   one whose replacement by a copy has not come to its end (``sqlite_backup``).
 
 Not for: topics, offsets or anything else of the port (``sqlite``).
 """
@@ -22,6 +23,8 @@ from typing import IO
 from service.log.port import LogUnavailable, LogUnusable
 
 SCHEMA_VERSION = 1
+#: Ends the name of a good copy that is about to take the place of the file.
+RESTORING = ".restoring"
 APPLICATION_ID = 0x52574C47
 _SCHEMA = """
 CREATE TABLE topics (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, next INTEGER NOT NULL);
@@ -37,6 +40,8 @@ CREATE TABLE positions (topic INTEGER PRIMARY KEY, event INTEGER NOT NULL, comma
 
 #: SQLite takes a shorter file for an empty database, and would write over it.
 _MIN_FILE_BYTES = 512
+#: What a start reads whole, bounded by the streams. Of the records damage is told as they are read.
+_READ_WHOLE = ("topics", "positions", "state")
 #: SQLite's limit is on a whole row: the value, and beside it a key and three numbers.
 _ROW_OVERHEAD_BYTES = 1 << 16
 _BUSY_TIMEOUT_S = 2.0
@@ -45,16 +50,20 @@ _BUSY_TIMEOUT_S = 2.0
 class LogFile:
     """A file that this process owns between ``open`` and ``close``."""
 
-    def __init__(self, path: Path, max_message_bytes: int) -> None:
+    def __init__(self, path: Path, max_message_bytes: int, way_out: str | None = None) -> None:
         self.path = path.resolve()
+        self._way_out = way_out or (
+            f"put a copy back (rangewatch restore COPY {self.path}), or use another file"
+        )
         self._max_message_bytes = max_message_bytes
         self._lock: IO[str] | None = None
 
     def open(self) -> None:
         """Takes the file, and makes it if there is none. Raises LogUnavailable if another process has it,
         LogUnusable if it is not for us to use."""
-        self._own()
+        self.own()
         try:
+            self._refuse_unrestored()
             self._refuse_headless()
             with self.translated(), contextlib.closing(self.connect()) as connection:
                 self._check(connection)
@@ -90,7 +99,7 @@ class LogFile:
             if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise LogUnavailable(f"{self.path} is locked by another program: {error}") from error
             if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-                raise self._damaged(str(error)) from error
+                raise self.damaged(str(error)) from error
             raise LogUnusable(f"{self.path} cannot be used: {error}") from error
 
     def too_large(self) -> LogUnusable:
@@ -98,10 +107,15 @@ class LogFile:
             f"a message is larger than the {self._max_message_bytes} bytes that the log allows"
         )
 
-    def _damaged(self, how: str) -> LogUnusable:
-        return LogUnusable(f"{self.path} is damaged, or no log ({how}): restore a copy, or use another file")
+    def damaged(self, how: str) -> LogUnusable:
+        return LogUnusable(f"{self.path} is damaged, or no log ({how}): {self._way_out}")
 
-    def _own(self) -> None:
+    def beside(self, ending: str) -> Path:
+        """The file whose name goes on with ``ending``."""
+        return self.path.with_name(self.path.name + ending)
+
+    def own(self) -> None:
+        """Takes the lock, whether there is a file or not. Raises LogUnavailable, LogUnusable."""
         try:
             lock = Path(f"{self.path}.lock").open("a+")  # noqa: SIM115 (held while the file is open)
         except OSError as error:
@@ -119,18 +133,29 @@ class LogFile:
         lock.flush()
         self._lock = lock
 
+    def _refuse_unrestored(self) -> None:
+        if self.beside(RESTORING).exists():
+            raise LogUnusable(
+                f"{self.path} was being replaced by a copy, and that has not come to its end: repeat it"
+                f" (rangewatch restore COPY {self.path})"
+            )
+
     def _refuse_headless(self) -> None:
         """A write-ahead log without its file holds commits; SQLite would begin a new file and drop them."""
         wal = Path(f"{self.path}-wal")
         if wal.exists() and wal.stat().st_size > 0 and not (self.path.exists() and self.path.stat().st_size):
-            raise self._damaged(f"{wal.name} is there and the file itself is not")
+            raise self.damaged(f"{wal.name} is there and the file itself is not")
 
     def _check(self, connection: sqlite3.Connection) -> None:
         """Makes sure that the file is ours before anything is written to it."""
         size = self.path.stat().st_size
         if 0 < size < _MIN_FILE_BYTES:
-            raise self._damaged(f"it has {size} bytes")
+            raise self.damaged(f"it has {size} bytes")
         is_made = self.check_owner(connection)
+        for table in _READ_WHOLE if is_made else ():
+            (state,) = connection.execute(f"PRAGMA quick_check({table})").fetchone()
+            if state != "ok":
+                raise self.damaged(state.replace("\n", " "))
         connection.execute("PRAGMA journal_mode = WAL")
         if not is_made:
             mark = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -24,6 +26,7 @@ from service.log.port import (
     TopicPartition,
 )
 from service.log.sqlite import SqliteLog
+from service.log.sqlite_backup import back_up
 from service.log.sqlite_file import SCHEMA_VERSION
 from tests.log.sites import begin
 
@@ -417,3 +420,50 @@ def test_a_poll_of_large_messages_is_bounded_in_bytes(tmp_path: Path) -> None:
     chunks = [log.poll(timeout_s=0, max_records=100).chunks for _ in range(3)]
     assert [[len(chunk.records) for chunk in found] for found in chunks] == [[3], [2], []]
     log.close()
+
+
+@pytest.mark.parametrize("copied_at", [1, 4, 40])
+def test_a_copy_under_the_journal_of_another_is_refused_with_what_to_do(
+    path: Path, log: SqliteLog, copied_at: int
+) -> None:
+    copy = path.with_name("copy.db")
+    with spawn(WRITER, path) as writer:
+        assert writer.stdout is not None
+        for turn in range(80):
+            writer.stdout.readline()
+            if turn == copied_at:
+                back_up(path, copy, lambda done, total: None)
+        writer.kill()
+    shutil.copyfile(copy, path)
+    with pytest.raises(LogUnusable, match=r"damaged.*rangewatch restore"):
+        log.open()
+        log.position(ZERO)
+        dict(log.restore(ZERO))
+        log.read("matches", after=0, limit=10**6)
+
+
+@pytest.mark.parametrize("table", ["state", "records"])
+def test_rows_of_something_else_are_told(path: Path, log: SqliteLog, table: str) -> None:
+    filled(path)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        (topic,) = other.execute("SELECT id FROM topics WHERE name = 'events.a'").fetchone()
+        if table == "state":
+            other.execute("INSERT INTO state VALUES (?, ?, 5)", (topic, b"key"))
+        else:
+            other.execute("UPDATE records SET value = 5 WHERE topic = ? AND offset = 1", (topic,))
+    log.open()
+    with pytest.raises(LogUnusable, match=r"something else.*rangewatch restore"):
+        if table == "state":
+            list(log.restore(ZERO))
+        else:
+            log.read("events.a", after=0, limit=10)
+
+
+def test_records_that_are_missing_in_between_are_told(path: Path, log: SqliteLog) -> None:
+    filled(path)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        (topic,) = other.execute("SELECT id FROM topics WHERE name = 'events.a'").fetchone()
+        other.execute("DELETE FROM records WHERE topic = ? AND offset = 1", (topic,))
+    log.open()
+    with pytest.raises(LogUnusable, match=r"lacks records.*rangewatch restore"):
+        log.read("events.a", after=0, limit=10)
