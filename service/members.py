@@ -7,7 +7,9 @@ what it must equal, ``where`` a whole condition, a column named like a field of 
 blanks between them); ``lon``, ``lat`` and ``radius_m`` together are a circle. Empty cells say nothing.
 
 A feature or row that makes no query is told with its place, and the others are read on. What is read is never
-in memory as a whole but for the bytes of the file.
+in memory as a whole but for the bytes of the file. Nor is a file taken apart that cannot be meant: there are
+limits on the members, on the bytes of each, and on what a file comes to that is packed (``parquet``), and all
+hold before what is beyond them is made.
 
 Not for: judging the bodies (``language``) or what changes (``engine.collections``). Pure.
 """
@@ -26,9 +28,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numba import types
+from numpy.typing import NDArray
 
 from service.engine.collections import Member
 from service.expression import Op
+from service.index.kernel import kernel, reads, writes
 from service.language import load_json
 from service.literals import shown
 from service.model import IN, AttributeType, Reason, Refusal, Source
@@ -50,7 +55,10 @@ _TRUTHS = {"true": True, "false": False, True: True, False: False}
 class Reading:
     """How a file is read. ``lon`` and ``lat`` are attributes of the source; ``id`` (none: a feature's own id,
     a column ``id``), ``radius`` and ``tags`` are properties or columns; ``defaults`` are fields of
-    queries."""
+    queries.
+
+    ``max_bytes`` is for one member, ``max_members`` for the file (and the name of that setting),
+    ``max_unpacked_bytes`` for what is packed in it."""
 
     source: Source
     lon: str = "lon"
@@ -60,21 +68,35 @@ class Reading:
     tags: Sequence[str] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
     max_bytes: int = 1_000_000
+    max_members: tuple[int, str] = (1_000_000, "max_queries")
+    max_unpacked_bytes: int = 512 << 20
 
 
 def members(kind: str, raw: bytes, reading: Reading) -> Iterator[Member]:
     """The members of a file of a kind. Raises Refusal where the file as a whole cannot be read: syntax,
-    bad_value, missing_field, unknown_attribute."""
+    bad_value, missing_field, unknown_attribute, quota, too_large; of a table too_large as it is read on, and
+    of one in CSV quota."""
     return {GEOJSON: _geojson, CSV: _csv, PARQUET: _parquet}[kind](raw, reading)
 
 
-# A cell may be as long as its file, of which the size has a limit.
+def _check_count(count: int, reading: Reading) -> None:
+    most, setting = reading.max_members
+    if count > most:
+        detail = f"has {count} members or more; {most} queries are all that {setting} allows"
+        raise Refusal(Reason.QUOTA, "", f"{detail}: leave some out, or raise it")
+
+
+def _too_long(reading: Reading) -> Refusal:
+    return Refusal(Reason.TOO_LARGE, "", f"is longer than the {reading.max_bytes} bytes of max_message_bytes")
+
+
+# A cell may be as long as its row, of which the size has a limit.
 csv.field_size_limit(1 << 30)
 
 
 class _Features(msgspec.Struct):
     type: str
-    features: list[msgspec.Raw]
+    features: msgspec.Raw
 
 
 def _geojson(raw: bytes, reading: Reading) -> Iterator[Member]:
@@ -87,14 +109,14 @@ def _geojson(raw: bytes, reading: Reading) -> Iterator[Member]:
         raise Refusal(Reason.SYNTAX, "", detail) from None
     except UnicodeDecodeError:
         raise Refusal(Reason.SYNTAX, "", "is not UTF-8; send JSON in UTF-8") from None
-    spans = _spans(collection.features, readable)
-    load_json(_without(spans, raw))  # a key twice, of which one would be taken silently
+    spans = _spans(collection.features, readable, reading)
+    load_json(_without(spans, raw, reading))  # a key twice, of which one would be taken silently
     if collection.type != "FeatureCollection":
         detail = f'must be "FeatureCollection", not {shown(collection.type)}'
         raise Refusal(Reason.BAD_VALUE, "type", detail)
     return (
-        _read(f"features[{i}]", raw[span], lambda text: _loaded(text, reading), reading)
-        for i, span in enumerate(spans)
+        _read(f"features[{i}]", raw[begin:end], lambda text: _loaded(text, reading), reading)
+        for i, (begin, end) in enumerate(spans)
     )
 
 
@@ -111,32 +133,72 @@ def _readable(raw: bytes) -> bytes:
     )
 
 
-def _spans(features: Sequence[msgspec.Raw], raw: bytes) -> list[slice]:
-    """Where in a file its features lie, which are views of it."""
-    base = _address(raw)
-    begins = [_address(feature) - base for feature in features]
-    return [
-        slice(begin, begin + len(memoryview(feature)))
-        for begin, feature in zip(begins, features, strict=True)
-    ]
+def _spans(features: msgspec.Raw, raw: bytes, reading: Reading) -> Spans:
+    """Where in a file its features begin and end. Raises Refusal: syntax, quota."""
+    text = np.frombuffer(features, np.uint8)
+    if text[0] != ord("["):
+        detail = "is no GeoJSON FeatureCollection: `features` must be an array"
+        raise Refusal(Reason.SYNTAX, "features", detail)
+    spans = np.empty((min(reading.max_members[0], len(text) // 2), 2), np.int64)
+    count = _elements(text, spans)
+    _check_count(count, reading)
+    return spans[:count] + (text.ctypes.data - np.frombuffer(raw, np.uint8).ctypes.data)
 
 
-def _without(features: Sequence[slice], raw: bytes) -> bytes:
-    """A file but for its features."""
-    return raw[: features[0].start] + raw[features[-1].stop :] if features else raw
+@kernel(types.int64(reads(types.uint8, 1), writes(types.int64, 2)))
+def _elements(text: Text, spans: Spans) -> int:
+    """How many elements a JSON array has, which is known to be one; the begins and ends of as many as there
+    is room for. A feature is a few bytes or many: nothing is made of them before they are counted."""
+    count, depth, begin, end = 0, 0, -1, 0
+    in_string = is_escaped = False
+    for i in range(len(text)):
+        sign = text[i]
+        if in_string:
+            end = i + 1
+            if is_escaped:
+                is_escaped = False
+            elif sign == ord("\\"):
+                is_escaped = True
+            elif sign == ord('"'):
+                in_string = False
+            continue
+        if sign == ord(" ") or sign == ord("\n") or sign == ord("\r") or sign == ord("\t"):
+            continue
+        if sign == ord("]") or sign == ord("}"):
+            depth -= 1
+        if begin >= 0 and (depth == 0 or (depth == 1 and sign == ord(","))):
+            if count < len(spans):
+                spans[count] = begin, end
+            count += 1
+            begin = -1
+            continue
+        if begin < 0 and depth == 1:
+            begin = i
+        end = i + 1
+        if sign == ord("[") or sign == ord("{"):
+            depth += 1
+        in_string = sign == ord('"')
+    return count
 
 
-def _address(view: bytes | msgspec.Raw) -> int:
-    return np.frombuffer(view, np.uint8).ctypes.data
+def _without(features: Spans, raw: bytes, reading: Reading) -> bytes:
+    """A file but for its features. Raises Refusal: too_large."""
+    rest = raw[: features[0, 0]] + raw[features[-1, 1] :] if len(features) else raw
+    if len(rest) > reading.max_bytes:
+        raise Refusal(Reason.TOO_LARGE, "", f"without its features it {_too_long(reading).detail}")
+    return rest
 
+
+Text = NDArray[np.uint8]
+Spans = NDArray[np.int64]
+"""(n, 2): where in a file each of n features begins and ends."""
 
 Made = tuple[str | None, dict[str, Any] | Refusal]
 
 
 def _read(place: str, row: Any, made: Callable[[Any], Made], reading: Reading) -> Member:
     if isinstance(row, bytes) and len(row) > reading.max_bytes:
-        detail = f"is longer than the {reading.max_bytes} bytes of max_message_bytes"
-        return Member(place, None, Refusal(Reason.TOO_LARGE, "", detail))
+        return Member(place, None, _too_long(reading))
     try:
         return Member(place, *made(row))
     except Refusal as refusal:
@@ -223,25 +285,40 @@ def _disjuncts(
 
 def _csv(raw: bytes, reading: Reading) -> Iterator[Member]:
     try:
-        text = raw.decode("utf-8-sig")
+        raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Refusal(Reason.SYNTAX, "", f"byte {error.start} is not UTF-8") from None
+    length = 0  # of the row so far
+
+    def lines() -> Iterator[str]:
+        nonlocal length
+        for line in io.TextIOWrapper(io.BytesIO(raw), "utf-8-sig", newline=""):
+            length += len(line)
+            if length > reading.max_bytes:
+                raise _too_long(reading)
+            yield line
+
     # Strictly: a quote that is never closed would make one cell of all that follows, and what is not in the
     # file any more is deleted.
-    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows = csv.reader(lines(), strict=True)
     try:
         header = next(rows, [])
     except csv.Error as error:
         raise Refusal(Reason.SYNTAX, "", f"line 1: {_unreadable(error)}") from None
     table = _Table(header, reading)
 
-    def lines() -> Iterator[Member]:
+    def members() -> Iterator[Member]:
+        nonlocal length
         begin = rows.line_num + 1  # of a row, which may go over several lines
+        length = count = 0
         try:
             for row in rows:
                 place, begin = f"line {begin}", rows.line_num + 1
+                length = 0
                 if not row:
                     continue
+                count += 1
+                _check_count(count, reading)
                 if len(row) != len(header):
                     detail = f"has {len(row)} cells, not the {len(header)} of the header"
                     yield Member(place, None, Refusal(Reason.SYNTAX, "", detail))
@@ -250,7 +327,7 @@ def _csv(raw: bytes, reading: Reading) -> Iterator[Member]:
         except csv.Error as error:
             yield Member(f"line {begin}", None, Refusal(Reason.SYNTAX, "", _unreadable(error)))
 
-    return lines()
+    return members()
 
 
 def _unreadable(error: csv.Error) -> str:
@@ -262,22 +339,28 @@ def _unreadable(error: csv.Error) -> str:
 
 def _parquet(raw: bytes, reading: Reading) -> Iterator[Member]:
     import pyarrow
-    import pyarrow.parquet
+
+    from service import parquet
 
     try:
-        file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(raw))
+        file = parquet.opened(pyarrow.BufferReader(raw))
+        stated = parquet.stated_bytes(file)
     except pyarrow.ArrowException as error:
         raise Refusal(Reason.SYNTAX, "", f"is no Parquet file: {error}") from None
     table = _Table(file.schema_arrow.names, reading)
+    _check_count(file.metadata.num_rows, reading)
+    _check_unpacked(stated, reading)
 
     def rows() -> Iterator[Member]:
-        number = 0
+        number = unpacked = 0
         try:
-            for batch in file.iter_batches(10_000):
+            for piece in parquet.pieces(file, _PIECE_BYTES):
+                unpacked += piece.size
+                _check_unpacked(unpacked, reading)
                 try:
-                    columns = [column.to_pylist() for column in batch.columns]
+                    columns = piece.columns()
                 except _NO_VALUE:
-                    yield _unreadable_cell(batch, number)
+                    yield _unreadable_cell(piece.batch, number)
                     return
                 for cells in zip(*columns, strict=True):
                     number += 1
@@ -286,6 +369,17 @@ def _parquet(raw: bytes, reading: Reading) -> Iterator[Member]:
             yield Member(f"row {number + 1}", None, Refusal(Reason.SYNTAX, "", str(error)))
 
     return rows()
+
+
+#: Of a table that is packed so much is in memory as Python values, or one row.
+_PIECE_BYTES = 16 << 20
+
+
+def _check_unpacked(size: int, reading: Reading) -> None:
+    most = reading.max_unpacked_bytes
+    if size > most:
+        detail = f"unpacks to {size} bytes or more (8 for a cell, and its text); max_bulk_bytes allows {most}"
+        raise Refusal(Reason.TOO_LARGE, "", f"{detail}: put it as several collections, or raise it")
 
 
 _NO_VALUE = (ValueError, OverflowError)

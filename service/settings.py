@@ -90,7 +90,9 @@ class Settings(BaseSettings):
     )
 
     max_request_bytes: Count = Field(32 * 1024 * 1024, description="body of a request, bulk imports apart")
-    max_bulk_bytes: Count = Field(512 * 1024 * 1024, description="body of a bulk import")
+    max_bulk_bytes: Count = Field(
+        512 * 1024 * 1024, description="body of a bulk import; and what a Parquet file in one unpacks to"
+    )
     max_message_bytes: Count = Field(
         1_000_000, description="one message: an event, an array of events, a query; longer ones are too_large"
     )
@@ -299,6 +301,11 @@ class Settings(BaseSettings):
     def log_place(self) -> str:
         """The file or the bootstrap servers."""
         return self.log.partition(":")[2]
+
+    @property
+    def most_queries(self) -> tuple[int, str]:
+        """How many queries one tenant may have at the most, and the setting that says so."""
+        return min((self.max_queries, "max_queries"), (self.max_queries_tenant, "max_queries_tenant"))
 
     @classmethod
     def settings_customise_sources(

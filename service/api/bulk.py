@@ -22,7 +22,7 @@ from service.api.shapes import BulkSummary, answer, lines_body
 from service.api.views import positions_view, refusal_view
 from service.engine.commands import Outcome, PutQuery
 from service.language import load_json
-from service.model import Refusal
+from service.model import Reason, Refusal
 
 router = APIRouter(prefix="/v1", tags=["queries"])
 
@@ -86,11 +86,17 @@ _EXAMPLE_LINES = (
 )
 async def bulk(options: Annotated[BulkOptions, Query()], request: Request, service: LiveService) -> Response:
     """One query body a line, each as in `PUT /v1/queries/{id}`; blank lines do not count. Where all are
-    refused together, the problem has members of the summary as well, `failures` first of all."""
+    refused together, the problem has members of the summary as well, `failures` first of all. A body of more
+    lines than `max_queries` is refused as a whole."""
     parsed = _Parsed()
+    received, most = 0, service.settings.max_queries
     async for lines in read_lines(request, service.settings):
-        if lines:
+        received += len(lines)
+        if lines and received <= most:  # what is too much is read on, for the client to see the answer
             await asyncio.to_thread(parsed.add, lines)
+    if received > most:
+        detail = f"has {received} lines; {most} queries are all that max_queries allows: send it in parts"
+        raise Refusal(Reason.QUOTA, "", detail)
     answers = await _apply(service, parsed.bodies, atomic=options.atomic)
     refused = {place: one for place, one in enumerate(answers) if isinstance(one, Refusal)}
     if options.atomic and refused:

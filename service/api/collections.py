@@ -31,7 +31,15 @@ from service.api.queries import (
 )
 from service.api.shapes import ChangedCollection, CollectionList, CollectionView, answer
 from service.api.views import positions_view, refusal_view
-from service.engine.collections import Failure, Plan, Snapshot, planned, removed, unknown_collection
+from service.engine.collections import (
+    Failure,
+    Failures,
+    Plan,
+    Snapshot,
+    planned,
+    removed,
+    unknown_collection,
+)
 from service.engine.commands import ABSENT, Outcome
 from service.engine.engine import Engine
 from service.language import Limits
@@ -184,6 +192,8 @@ async def put_collection(
             options.tags,
             options.defaults(),
             service.settings.max_message_bytes,
+            service.settings.most_queries,
+            service.settings.max_bulk_bytes,
         )
         found = planned(
             key,
@@ -194,7 +204,7 @@ async def put_collection(
             now_ms=wall_ms(),
             limits=Limits(disjuncts=service.settings.max_disjuncts),
         )
-        if isinstance(found, list):
+        if isinstance(found, Failures):
             raise _refused(found, kind)
         return found
 
@@ -241,21 +251,17 @@ def _check_version(key: str, version: str | None, snapshot: Snapshot) -> None:
         raise Refusal(Reason.CHANGED, "If-Match", detail)
 
 
-def _refused(failures: Sequence[Failure], kind: str) -> ProblemError:
-    views = [_failure(failure, kind) for failure in failures]
+def _refused(failures: Failures, kind: str) -> ProblemError:
+    views = [_failure(failure, kind) for failure in failures.told]
     first = views[0]
-    more = f" (and {len(views) - 1} more)" if len(views) > 1 else ""
+    more = f" (and {failures.of - 1} more)" if failures.of > 1 else ""
     return ProblemError(
-        status_of(failures[0].refusal),
+        status_of(failures.told[0].refusal),
         first["reason"],
         first["field"],
         f"{first['place']}: {first['detail']}{more}; nothing was changed",
-        extra={"refused": len(views), "failures": views[:_SHOWN]},
+        extra={"refused": failures.of, "failures": views},
     )
-
-
-#: Failures that are told; the number of all is told besides.
-_SHOWN = 1_000
 
 
 def _failure(failure: Failure, kind: str) -> dict[str, Any]:

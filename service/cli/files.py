@@ -23,16 +23,20 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from service.cli.errors import CliError
 
+if TYPE_CHECKING:
+    from service.parquet import Piece
+
 _JSON_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NDJSON = (".ndjson", ".jsonl", ".json")
-_PARQUET_ROWS = 10_000
+#: A line, a row, and what is in memory of a Parquet file.
+_LONGEST_BYTES = 64 << 20
 
 _is_json = msgspec.json.Decoder(msgspec.Raw).decode
 
@@ -134,11 +138,21 @@ def unzipped(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
         yield stream  # type: ignore[misc]
 
 
+def lines_of(stream: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a file. Raises CliError on one that no service takes: a small .gz may be a long one."""
+    number = 0
+    while line := stream.readline(_LONGEST_BYTES + 1):
+        number += 1
+        if len(line) > _LONGEST_BYTES:
+            raise CliError(f"line {number} is longer than {_LONGEST_BYTES} bytes: no service takes that")
+        yield line
+
+
 def csv_rows(stream: IO[bytes]) -> Any:
     """A strict csv.reader over bytes: UTF-8, with or without a byte order mark."""
 
     def lines() -> Iterator[str]:
-        for number, line in enumerate(stream):
+        for number, line in enumerate(lines_of(stream)):
             text = line.decode()
             yield text if number else text.removeprefix("\ufeff")
 
@@ -147,7 +161,7 @@ def csv_rows(stream: IO[bytes]) -> Any:
 
 def _ndjson(stream: IO[bytes], shape: Shape) -> Iterator[Row | BadRow]:
     path = shape.ts.split(".")
-    for number, line in enumerate(stream, 1):
+    for number, line in enumerate(lines_of(stream), 1):
         text = line.strip()
         if not text:
             continue
@@ -180,18 +194,30 @@ def _csv(stream: IO[bytes], shape: Shape) -> Iterator[Row | BadRow]:
             yield BadRow(rows.line_num, f"{len(cells)} cells under a header of {len(header)}")
 
 
-def _parquet(path: Path, shape: Shape) -> tuple[Iterator[Row | BadRow], Progress]:
-    import pyarrow.parquet
+def parquet_pieces(file: Any) -> Iterator[Piece]:
+    """The rows of a Parquet file, as many at a time as are not much in memory. Raises CliError on a row that
+    is."""
+    from service import parquet
 
-    file = pyarrow.parquet.ParquetFile(path)
+    row = 0
+    for piece in parquet.pieces(file, _LONGEST_BYTES):
+        if piece.size > _LONGEST_BYTES:
+            raise CliError(f"row {row + 1} unpacks to {piece.size} bytes: no service takes that")
+        row += len(piece.batch)
+        yield piece
+
+
+def _parquet(path: Path, shape: Shape) -> tuple[Iterator[Row | BadRow], Progress]:
+    from service import parquet
+
+    file = parquet.opened(path)
     template = Template(file.schema_arrow.names, shape)
     done = 0
 
     def rows() -> Iterator[Row | BadRow]:
         nonlocal done
-        for batch in file.iter_batches(_PARQUET_ROWS):
-            columns = [column.to_pylist() for column in batch.columns]
-            for cells in zip(*columns, strict=True):
+        for piece in parquet_pieces(file):
+            for cells in zip(*piece.columns(), strict=True):
                 done += 1
                 yield template.row(cells)
 

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from service.cli.files import NUMBER, csv_rows, kind_of, reading, unzipped
+from service.cli.files import NUMBER, csv_rows, kind_of, lines_of, parquet_pieces, reading, unzipped
 
 ROWS = 10_000
 _NOT_ATTRIBUTES = ("stream_id", "ts")
@@ -40,10 +40,12 @@ def _is_number(cell: Any) -> bool:
 def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
     kind = kind_of(path)
     if kind == "parquet":
-        import pyarrow.parquet
+        from service import parquet
 
-        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(ROWS):
-            yield from map(_typed, batch.to_pylist())
+        file = parquet.opened(path)
+        for piece in parquet_pieces(file):
+            for cells in zip(*piece.columns(), strict=True):
+                yield _typed(dict(zip(file.schema_arrow.names, cells, strict=True)))
         return
     with path.open("rb") as raw, unzipped(path, raw) as stream:
         if kind == "ndjson":
@@ -56,7 +58,7 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _objects(lines: Any) -> Iterator[Mapping[str, Any]]:
-    for line in lines:
+    for line in lines_of(lines):
         try:
             found = json.loads(line)
         except (ValueError, RecursionError):

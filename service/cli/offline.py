@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from service.cli.errors import FAILED, USAGE, CliError
-from service.cli.files import BadRow, Row, reading, unzipped
+from service.cli.files import BadRow, Row, lines_of, reading, unzipped
 from service.engine.catalog import Draft
 from service.engine.commands import Command, Entry, PutQuery, PutSource
 from service.engine.effects import Refused
@@ -54,8 +54,8 @@ def load(file: Path, attributes: dict[str, str], source: str | None) -> tuple[En
 
 
 def _bodies(file: Path, refusals: list[str]) -> Iterator[tuple[int, Any]]:
-    with reading(file), file.open("rb") as raw, unzipped(file, raw) as lines:
-        for number, line in enumerate(lines, 1):
+    with reading(file), file.open("rb") as raw, unzipped(file, raw) as stream:
+        for number, line in enumerate(lines_of(stream), 1):
             if line.strip():
                 try:
                     yield number, load_json(line)

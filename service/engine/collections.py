@@ -135,6 +135,17 @@ class Failure(NamedTuple):
     refusal: Refusal
 
 
+#: Failures of a file that are told one by one; a file of a million may be wrong in each.
+_TOLD = 1_000
+
+
+class Failures(NamedTuple):
+    """Why there is no plan: the first of what is wrong, and of how many."""
+
+    told: list[Failure]
+    of: int
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What makes a collection what a file says. ``commands`` are one request, all or nothing; none if it is
@@ -154,7 +165,7 @@ def planned(
     *,
     now_ms: int,
     limits: Limits,
-) -> Plan | list[Failure]:
+) -> Plan | Failures:
     """The plan, or why there is none. Raises Refusal where it is not about a member: bad_id, unknown_source,
     bad_value (another source than before). O(members), besides what reading the bodies costs."""
     check_collection_name(id_of(name))
@@ -166,7 +177,8 @@ def planned(
         raise Refusal(Reason.BAD_VALUE, "source", detail)
     commands: list[Command] = []
     done: Counter[str] = Counter()
-    failures: list[Failure] = []
+    told: list[Failure] = []
+    failed = 0
     seen: set[str] = set()
     named: set[str] = set()
     for member in members:
@@ -177,14 +189,16 @@ def planned(
             if refusal.reason is Reason.PAST:  # the last that a body is asked
                 done["expired"] += 1
             else:
-                failures.append(Failure(member.place, member.id, refusal))
+                failed += 1
+                if failed <= _TOLD:
+                    told.append(Failure(member.place, member.id, refusal))
             continue
         command = _put(query, known, snapshot.members)
         done["unchanged" if command is None else command.prepared.done] += 1
         if command is not None:
             commands.append(command)
-    if failures:
-        return failures
+    if failed:
+        return Failures(told, failed)
     # The deletions come first, so that what goes makes room under the limit on queries.
     commands[:0] = _deletions(name, snapshot, seen)
     done["deleted"] = len(snapshot.members.keys() - seen)

@@ -10,7 +10,7 @@ import csv
 import io
 from typing import NamedTuple
 
-from service.engine.collections import planned
+from service.engine.collections import Failures, planned
 from service.members import CSV, GEOJSON, Reading, members
 from service.model import Reason, Refusal
 from service.rules.document import Node
@@ -81,7 +81,7 @@ def put_collection(act: PutCollection, stage: Stage) -> None:
         raise Refusal(Reason.UNKNOWN_SOURCE, "source", f"there is no source {act.source!r}")
     found = members(act.kind, act.body, Reading(source, act.lon, act.lat))
     made = planned(key, act.source, act.kind, found, snapshot, now_ms=stage.now_ms, limits=catalog.limits)
-    if isinstance(made, list):
-        raise made[0].refusal
+    if isinstance(made, Failures):
+        raise made.told[0].refusal
     if made.commands:
         stage.commands(made.commands)
