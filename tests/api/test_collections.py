@@ -811,3 +811,121 @@ def test_a_cell_may_be_long(own: Own) -> None:
     long = "x" * 200_000
     assert own.put_file("text/csv", f'id,y.gt,note\na,1,"{long}"\n'.encode(), tags="note").is_success
     assert own.client.get(f"/v1/queries/{own.name}:a").json()["tags"]["note"] == long
+
+
+# ---- files that are small and come to much
+
+
+PARQUET = "application/vnd.apache.parquet"
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Own]:
+    """On a service that takes files of ten members, of 2,000 bytes each, that unpack to 100,000 bytes."""
+    limits = {"max_queries_tenant": 10, "max_bulk_bytes": 100_000, "max_message_bytes": 2_000}
+    with running(tmp_path_factory.mktemp("small"), **limits) as service:
+        yield Own(OwnSource(service.client))
+
+
+def packed(**columns: Any) -> bytes:
+    out = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(columns), out, compression="zstd")
+    assert len(out.getvalue()) < 50_000
+    return out.getvalue()
+
+
+def ids(count: int) -> list[str]:
+    return [f"i{i}" for i in range(count)]
+
+
+def refused_as(answer: httpx.Response, status: int, reason: str, *words: str) -> None:
+    problem = answer.json()
+    assert (answer.status_code, problem["reason"]) == (status, reason), problem
+    assert all(word in problem["detail"] for word in words), problem
+
+
+def test_a_file_of_more_members_than_there_may_be_queries_is_refused_as_it_is_read(small: Own) -> None:
+    many = {
+        PARQUET: packed(id=pyarrow.repeat("a", 1_000_000), **{"x.gt": pyarrow.repeat(1.0, 1_000_000)}),
+        "text/csv": b"id,x.gt\n" + b"a\n" * 40_000,
+        GEOJSON: b'{"type":"FeatureCollection","features":[' + b"1, " * 30_000 + b"1]}",
+    }
+    for media, file in many.items():
+        refused = small.put_file(media, file)
+        refused_as(refused, 429, "quota", "10 queries", "max_queries_tenant", "leave some out")
+        assert "failures" not in refused.json()
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"note": pyarrow.repeat("y" * 20_000, 10)},
+        {"note": pyarrow.array([["y" * 20_000] * 10] + [None] * 9)},
+        {"note": pyarrow.repeat(pyarrow.scalar(b"y" * 20_000, pyarrow.binary(20_000)), 10)},
+        {"note": pyarrow.repeat("y" * 120_000, 10).dictionary_encode()},
+        {"x.in": pyarrow.array([[1.0] * 20_000] + [None] * 9)},
+        {"aggregates": pyarrow.array([{"of": ["y" * 1_000] * 200}] + [None] * 9)},
+    ],
+    ids=[
+        "texts",
+        "texts in a list",
+        "bytes of one width",
+        "one long text",
+        "numbers in a list",
+        "in a struct",
+    ],
+)
+def test_a_table_that_unpacks_to_more_than_it_may_be_is_refused(small: Own, columns: dict[str, Any]) -> None:
+    refused = small.put_file(PARQUET, packed(id=ids(10), **{"y.gt": [1.0] * 10}, **columns), tags="note")
+    refused_as(refused, 413, "too_large", "100000", "max_bulk_bytes", "several collections")
+    assert refused.json()["field"] == ""
+
+
+def test_many_columns_of_many_rows_count_as_what_they_unpack_to(tmp_path: Path) -> None:
+    rows, tags = 3_000, [f"t{i}" for i in range(60)]
+    with running(tmp_path, max_bulk_bytes=1_000_000) as service:
+        own = Own(OwnSource(service.client))
+        file = packed(id=ids(rows), **{"x.gt": [1.0] * rows}, **{tag: ["same"] * rows for tag in tags})
+        refused_as(own.put_file(PARQUET, file, tags=tags), 413, "too_large", "max_bulk_bytes")
+        few = packed(id=ids(rows), **{"x.gt": [1.0] * rows}, **{tag: ["same"] * rows for tag in tags[:20]})
+        assert counts(own.put_file(PARQUET, few, tags=tags[:20])) == (rows, 0, 0, 0, rows)
+
+
+def test_a_table_that_unpacks_to_what_it_may_be_is_taken(small: Own) -> None:
+    file = packed(id=ids(10), **{"y.gt": [1.0] * 10}, note=pyarrow.repeat("y" * 1_500, 10))
+    assert counts(small.put_file(PARQUET, file, tags="note")) == (10, 0, 0, 0, 10)
+    assert small.put().is_success
+
+
+@pytest.mark.parametrize("place", ["line 1", "line 2", "line 3"])
+def test_a_row_of_csv_that_is_longer_than_a_query_is_refused(small: Own, place: str) -> None:
+    lines = [b"id,y.gt,note", b"a,1,b", b'c,1,"two\nlines"']
+    at = int(place.split()[1]) - 1
+    lines[at] += b",ab" * 700 if at < 2 else b"\n" + b"d" * 2_500
+    refused = small.put_file("text/csv", b"\n".join(lines), tags="note")
+    refused_as(refused, 413, "too_large", "2000 bytes of max_message_bytes")
+
+
+def test_what_is_beside_the_features_has_a_limit(small: Own) -> None:
+    around = b'{"type":"FeatureCollection","features":[],"crs":[' + b"[]," * 1_000 + b"[]]}"
+    refused_as(small.put_file(GEOJSON, around), 413, "too_large", "max_message_bytes")
+
+
+def test_features_are_found_wherever_they_end(own: Own) -> None:
+    texts = [json.dumps(feature(i, square(i), note=note)) for i, note in enumerate(['a"]},', "\\", "{[", ""])]
+    for between in (",", " ,\n\t", "\r\n, "):
+        body = f'{{ "features" : [ {between.join(texts)} ], "type": "FeatureCollection", "x": [1, [2]]}}'
+        put = own.put_file(GEOJSON, body.encode(), tags="note")
+        assert put.is_success and put.json()["members"] == 4, put.text
+        assert own.query("0")["tags"]["note"] == 'a"]},'
+        assert own.query("1")["tags"]["note"] == "\\"
+    wrong = own.put_file(GEOJSON, b'{"type": "FeatureCollection", "features": [[1, 2], "a,b", 3, {}]}').json()
+    assert [one["place"] for one in wrong["failures"]] == [f"features[{i}]" for i in range(4)]
+    none = own.put_file(GEOJSON, b'{"type": "FeatureCollection", "features": {}}')
+    refused_as(none, 422, "syntax", "array")
+
+
+def test_of_many_failures_the_first_are_told(own: Own) -> None:
+    refused = own.put_file("text/csv", b"id,y.gt\n" + b"a,x\n" * 1_200).json()
+    assert (refused["refused"], len(refused["failures"])) == (1_200, 1_000)
+    assert refused["failures"][-1]["place"] == "line 1001"
