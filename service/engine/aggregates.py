@@ -27,7 +27,7 @@ from service.engine.kernels import NO_TIME
 from service.engine.marks import Marks
 from service.engine.rules import NEVER
 from service.engine.tally import Content, Numbers, Tally, empty
-from service.engine.versions import check_version
+from service.engine.versions import check_version, read_strictly
 from service.model import Query
 
 Members = Iterable[tuple[int, Sequence[float]]]
@@ -263,6 +263,7 @@ def _knows(told: _Told | None, content: Content) -> bool:
     return (told.members, told.of) == content
 
 
+@read_strictly()
 def _read(key: bytes, value: bytes) -> _Told:
     told = _decode(value)
     check_version(key, told.v, _VERSION)

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from service.engine.distinct import distinct
 from service.engine.effects import Change
 from service.engine.rules import Flags
-from service.engine.versions import check_version
+from service.engine.versions import check_version, read_strictly
 from service.index.protocol import Rows
 
 KEY = b"o"
@@ -259,6 +259,7 @@ def _parts(entries: Entries, most_bytes: int) -> Iterator[bytes]:
     yield value
 
 
+@read_strictly()
 def _read(key: bytes, value: bytes) -> Entries:
     written = _decode(value)
     check_version(key, written.v, _VERSION)

@@ -27,7 +27,7 @@ from service.engine.kernels import NO_TIME
 from service.engine.memory import Entry
 from service.engine.queryset import QuerySet
 from service.engine.streams import PartitionTime, StreamTable
-from service.engine.versions import check_version
+from service.engine.versions import check_version, read_strictly
 from service.index.protocol import Points, Rows
 from service.model import MISSING, Missing
 
@@ -88,6 +88,7 @@ _decode = msgspec.msgpack.Decoder(Block).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
+@read_strictly()
 def heard(records: Iterable[tuple[bytes, bytes | None]]) -> Heard | None:
     """What the state of a partition says that it has seen; None where it was written before that was said."""
     return next((_decode_heard(value) for key, value in records if key == HEARD and value), None)
@@ -166,6 +167,7 @@ class StateLog:
         whole = first == page * self.block
         yield b"p%d" % page if whole else b"p%d.%d" % (page, first), value
 
+    @read_strictly()
     def load(self, records: Iterable[tuple[bytes, bytes]], queries: QuerySet) -> StreamTable:
         """The table that the records hold. Raises NewerState."""
         blocks: list[tuple[int, int, Block]] = []

@@ -317,3 +317,25 @@ def test_state_of_a_later_revision_is_refused_and_left_as_it_is(newest: InFile, 
     with pytest.raises(LogUnusable, match=refused):
         Serving(newest)
     assert contents(newest.path) == before
+
+
+@pytest.mark.parametrize("letter", ["d", "p", "o"])
+@pytest.mark.parametrize("garbled", [b"", b"\xc1nothing", "types", "lengths"], ids=str)
+def test_state_that_is_damaged_is_refused_with_what_to_do(
+    newest: InFile, letter: str, garbled: bytes | str
+) -> None:
+    with closing(sqlite3.connect(newest.path)) as connection, connection:
+        rows = connection.execute(
+            "SELECT topic, key, value FROM state WHERE substr(key, 1, 1) = ?", (letter.encode(),)
+        )
+        topic, key, value = rows.fetchall()[0]
+        if isinstance(garbled, str):
+            fields = msgspec.msgpack.decode(value)
+            first = next(place for place, one in enumerate(fields) if isinstance(one, bytes) and one)
+            fields[first] = 7 if garbled == "types" else fields[first][:-1]
+            garbled = msgspec.msgpack.encode(fields)
+        connection.execute("UPDATE state SET value = ? WHERE topic = ? AND key = ?", (garbled, topic, key))
+    before = contents(newest.path)
+    with pytest.raises(LogUnusable, match=r"cannot be read: .* damaged, and a copy has to be put back"):
+        Serving(newest)
+    assert contents(newest.path) == before
