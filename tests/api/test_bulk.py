@@ -121,6 +121,22 @@ def test_the_limits_of_a_bulk_import_are_settings(tmp_path: Path) -> None:
         assert service.client.get("/v1/queries").json()["queries"] == []
 
 
+def test_more_lines_than_there_may_be_queries_are_refused_as_a_whole(tmp_path: Path) -> None:
+    with running(tmp_path, max_queries=3) as service:
+        service.client.put("/v1/sources/s", json={"attributes": ATTRIBUTES})
+        body = lines({"id": "a", "source": "s", "where": "x > 0"})
+        for atomic in ("true", "false"):
+            many = service.client.post(
+                "/v1/queries:bulk", params={"atomic": atomic}, content=body + b"1\n" * 100_000
+            )
+            assert (many.status_code, many.json()["reason"]) == (429, "quota")
+            assert "100001 lines" in many.json()["detail"] and "max_queries" in many.json()["detail"]
+            assert "failures" not in many.json()
+        assert service.client.get("/v1/queries").json()["queries"] == []
+        few = service.client.post("/v1/queries:bulk", params={"atomic": "false"}, content=body + b"\n1\n2\n")
+        assert (few.json()["created"], few.json()["refused"]) == (1, 2)
+
+
 def test_a_hundred_thousand_queries_are_one_request(tmp_path: Path) -> None:
     count = 100_000
 

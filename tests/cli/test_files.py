@@ -12,6 +12,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from service import parquet
 from service.cli.errors import CliError
 from service.cli.files import BadRow, Row, Shape, opened
 from service.cli.inference import infer_attributes
@@ -173,3 +174,54 @@ def test_requests_hold_whole_events_in_order_within_their_limits() -> None:
         Row(b"{}", None),
     ]
     assert list(packed(mixed)) == [(b"[{}]", 1), (b"[{}]", 1), (b"[{},{}]", 2), (b"[{}]", 1)]
+
+
+def test_a_line_that_a_small_file_unpacks_to_is_not_read_to_its_end(tmp_path: Path) -> None:
+    for name in ("events.ndjson.gz", "events.csv.gz"):
+        file = tmp_path / name
+        with gzip.open(file, "wb", compresslevel=1) as out:
+            out.write(b"stream_id,x\n" if "csv" in name else b'{"stream_id": "a", "x": 1}\n')
+            for _ in range(65):
+                out.write(b" " * (1 << 20))
+        assert file.stat().st_size < 1 << 20
+        with pytest.raises(CliError, match="line 2 is longer than 67108864 bytes"):
+            rows(file)
+        with pytest.raises(CliError, match="line 2"):
+            infer_attributes(file)
+
+
+def test_parquet_is_read_a_little_at_a_time_whatever_it_unpacks_to(tmp_path: Path) -> None:
+    file = tmp_path / "events.parquet"
+    count = 4_000
+    columns = {"stream_id": [f"s{i}" for i in range(count)], "kind": pyarrow.repeat("k" * 20_000, count)}
+    pyarrow.parquet.write_table(pyarrow.table(columns), file)
+    assert file.stat().st_size < 1 << 20
+    pieces = list(parquet.pieces(parquet.opened(file), 1 << 20))
+    assert len(pieces) > 80 and max(piece.size for piece in pieces) <= 1 << 20
+    assert [id for piece in pieces for id in piece.columns()[0]] == columns["stream_id"]
+    assert len(rows(file)) == count
+    pyarrow.parquet.write_table(
+        pyarrow.table({"stream_id": ["a", "b"], "kind": ["k", "k" * (65 << 20)]}), file
+    )
+    with pytest.raises(CliError, match="row 2 unpacks to"):
+        rows(file)
+    with pytest.raises(CliError, match="row 2 unpacks to"):
+        infer_attributes(file)
+
+
+def test_what_a_table_comes_to_is_what_its_cells_are(tmp_path: Path) -> None:
+    file = tmp_path / "table.parquet"
+    columns = {
+        "number": [1, None, 3],
+        "text": ["abc", "abc", None],
+        "list": [["ab", "ab"], [], None],
+        "struct": [{"a": "x", "b": 1.0}] * 3,
+        "map": pyarrow.array([[("k", 1)], [], None], pyarrow.map_(pyarrow.string(), pyarrow.int8())),
+        "wide": pyarrow.array([b"y" * 20] * 3, pyarrow.binary(20)),
+    }
+    pyarrow.parquet.write_table(pyarrow.table(columns), file)
+    cells = 3 * 8 + (3 * 8 + 6) + (3 * 8 + 2 * 8 + 4) + (3 * 8 + 2 * 3 * 8 + 3) + (3 * 8 + 2 * 8 + 1) + 3 * 20
+    for most in (1, 100, 10_000):
+        pieces = list(parquet.pieces(parquet.opened(file), most))
+        assert sum(piece.size for piece in pieces) == cells
+        assert len(pieces) == 1 if most > cells else len(pieces) == 3
