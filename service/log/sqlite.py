@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import chain, count
+from operator import itemgetter
 from pathlib import Path
 
 from service.log import topics
@@ -57,8 +58,8 @@ _COMMANDS_AT_ONCE = 1_000
 #: What a poll reads of one topic at the most, and the message that goes over it.
 _BYTES_AT_ONCE = 8 << 20
 _TRIMMED_AT_ONCE = 10_000
-#: The types that offset, time, key and value of a record are of.
-_COLUMNS: tuple[set[type], ...] = ({int}, {int}, {bytes, type(None)}, {bytes, type(None)})
+_BYTES = frozenset({bytes, type(None)})
+_key_of, _value_of = itemgetter(2), itemgetter(3)
 _FIRST = "SELECT offset, ts FROM records WHERE topic = ? ORDER BY offset LIMIT 1"
 _FIRST_KEPT = "SELECT min(offset) FROM records WHERE topic = ? AND offset < ? AND ts >= ?"
 
@@ -399,11 +400,11 @@ class SqliteLog:
         """The records, if they are what was written: pages of another time or table hold something else.
         Raises LogUnusable."""
         if records:
-            for column, known in zip(zip(*records, strict=True), _COLUMNS, strict=True):
-                if not known.issuperset(map(type, column)):
-                    raise self._file.damaged(f"{topic} has rows of something else")
-            if records[-1].offset - records[0].offset != len(records) - 1:
-                raise self._file.damaged(f"{topic} lacks records after {records[0].offset}")
+            first, last = records[0].offset, records[-1].offset
+            if not (_is_bytes(map(_key_of, records)) and _is_bytes(map(_value_of, records))):
+                raise self._file.damaged(f"{topic} has rows of something else")
+            if not isinstance(first, int) or not isinstance(last, int) or last - first != len(records) - 1:
+                raise self._file.damaged(f"{topic} lacks records after {first}")
         return records
 
     def _topic_ids(self, names: Iterable[str]) -> dict[str, int]:
@@ -435,6 +436,11 @@ class SqliteLog:
             finally:
                 if writer.in_transaction:
                     writer.execute("ROLLBACK")
+
+
+def _is_bytes(column: Iterable[object]) -> bool:
+    """Whether a column has bytes and nulls only."""
+    return _BYTES.issuperset(map(type, column))
 
 
 def _open(connection: sqlite3.Connection | None) -> sqlite3.Connection:
