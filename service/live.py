@@ -27,6 +27,8 @@ SLOW = "slow"
 """The listener took its records more slowly than they came."""
 MOVED = "moved"
 """Partitions have come or gone, or the worker began afresh: the picture has to be taken anew."""
+STOPPING = "stopping"
+"""The service ends."""
 
 
 class Crowded(Exception):
@@ -105,6 +107,7 @@ class Hub:
         self._max_records = max_records
         self._lock = threading.Lock()
         self._feeds: frozenset[Feed] = frozenset()
+        self._stopped = False
         self._number = 0
 
     def __len__(self) -> int:
@@ -112,14 +115,17 @@ class Hub:
 
     def open(self, head: bytes = b"") -> Feed:
         """A feed of all commits from now on: of the records that begin so, which are one tenant's. On an
-        event loop. Raises Crowded. O(feeds)."""
+        event loop. Raises Crowded. O(feeds). After ``stop`` it is cut already."""
         with self._lock:
             if len(self._feeds) >= self._max_feeds:
                 raise Crowded(self._max_feeds, of_its_own=False)
             if sum(feed.head == head for feed in self._feeds) >= self._max_feeds_tenant:
                 raise Crowded(self._max_feeds_tenant, of_its_own=True)
             feed = Feed(self._max_records, head)
-            self._feeds |= {feed}
+            if self._stopped:
+                feed.cut(STOPPING)
+            else:
+                self._feeds |= {feed}
         return feed
 
     def close(self, feed: Feed) -> None:
@@ -143,6 +149,13 @@ class Hub:
         for feed in feeds:
             feed.cut(MOVED)
         self._drop(feeds)
+
+    def stop(self) -> None:
+        """Nothing will follow, for nobody."""
+        with self._lock:
+            feeds, self._feeds, self._stopped = self._feeds, frozenset(), True
+        for feed in feeds:
+            feed.cut(STOPPING)
 
     def _drop(self, feeds: frozenset[Feed]) -> None:
         with self._lock:

@@ -298,6 +298,7 @@ class Runtime:
         finally:
             self._ready.clear()
             self._metrics.ready(False)
+            self.hub.stop()
             self._worker.close()
             self.schemas.close()
             self._refuse_the_rest()

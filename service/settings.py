@@ -216,7 +216,11 @@ class Settings(BaseSettings):
 
     queue_size: Count = Field(1_000, description="requests that may wait for the owner thread; then 503")
 
-    stop_timeout_s: Seconds = Field(30.0, description="time to finish the step at hand when stopping")
+    stop_timeout_s: Seconds = Field(
+        30.0,
+        description="how long a stop may take: half of it at most for requests under way, the rest to finish"
+        " the step at hand",
+    )
 
     @field_validator("log")
     @classmethod

@@ -76,10 +76,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _serve(settings: Settings) -> int:
-    from uvicorn import Config, Server
-
     from service.api.access import is_loopback
     from service.api.app import create_app
+    from service.cli.http_server import HttpServer
     from service.keys import KeysError
     from service.metrics import Metrics
     from service.runtime import Runtime
@@ -100,18 +99,8 @@ def _serve(settings: Settings) -> int:
         app = create_app(runtime, settings, metrics)
     except KeysError as error:
         raise CliError(str(error), USAGE) from None
-    config = Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        headers=[("X-Content-Type-Options", "nosniff")],
-        lifespan="off",
-        timeout_graceful_shutdown=max(1, round(settings.stop_timeout_s)),
-    )
-    config.load()
-    config.ssl = certificate.context if certificate else None
-    server = Server(config)
+    tls = certificate.context if certificate else None
+    server = HttpServer(app, runtime.hub, stop_timeout_s=settings.stop_timeout_s, tls=tls)
     # After its own shutdown the server raises the signal again, for us: both end in the ``finally`` below.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     runtime.start()
@@ -123,7 +112,7 @@ def _serve(settings: Settings) -> int:
     except KeyboardInterrupt:
         pass
     finally:
-        stopped = _stop(runtime, settings.stop_timeout_s)
+        stopped = _stop(runtime, server.left_s)
     return 0 if stopped else FAILED
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from service.engine.engine import Engine
 from tests.api.conftest import OwnSource
 from tests.api.harness import Running, eventually, running
 
@@ -26,9 +27,11 @@ class Listener:
         self._lines = response.iter_lines()
 
     def __next__(self) -> Event:
-        """The next event that is no heartbeat."""
-        name = ""
+        """The next event. Heartbeats are waited through, but not for ever."""
+        name, heartbeats = "", 0
         for line in self._lines:
+            heartbeats += line.startswith(":")
+            assert heartbeats < 4, "there is nothing to tell"
             field, _, value = line.partition(": ")
             if field == "event":
                 name = value
@@ -188,3 +191,19 @@ def test_limits_of_clients_of_records_and_of_the_picture(tmp_path: Path) -> None
         with listening(service, source.name, query=q) as live:
             assert len(live.picture()) == 9
         eventually(lambda: len(service.runtime.hub) == 0, "whoever hangs up leaves nothing behind")
+
+
+class Fatal(BaseException):
+    pass
+
+
+def test_whoever_listens_is_cut_when_the_worker_dies(tmp_path: Path) -> None:
+    def die(_: Engine) -> None:
+        raise Fatal
+
+    with pytest.raises(Fatal), running(tmp_path) as service:
+        source = OwnSource(service.plain)
+        with listening(service, source.name) as live:
+            assert live.picture() == {}
+            service.runtime.ask(die)
+            assert list(live) == [("cut", {"reason": "stopping"})]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,6 +14,7 @@ import pytest
 
 from deploy.kafka.broker import Broker
 from tests.api.harness import TIMEOUT_S
+from tests.api.test_live import Listener
 from tests.cli.conftest import Served, rangewatch, serving
 
 pytestmark = pytest.mark.kafka
@@ -84,6 +87,34 @@ def test_topics_are_not_read_over_http_on_kafka(served: Served, answer: dict[str
     response = httpx.get(f"{served.url}/v1/topics/borders")
     assert (response.status_code, response.json()["reason"]) == (501, "not_supported")
     assert f"{PREFIX}borders" in response.json()["detail"]
+
+
+def test_a_stop_cuts_whoever_listens_and_leaves_the_group(broker: Broker, tmp_path: Path) -> None:
+    """Within times that nobody would wait for: else the next worker would get no partition."""
+    arguments = ("--log", f"kafka:{broker.address}", "--topic-prefix", "cli-stop.", "--partitions", "2")
+    arguments = (*arguments, "--group", "cli-stop", "--stop-timeout-s", "1e6", "--session-timeout-s", "1200")
+    event = {"stream_id": "v", "x": 1}
+    with (
+        serving(tmp_path, *arguments, "--worker", "one") as served,
+        httpx.Client(base_url=served.url, timeout=TIMEOUT_S) as client,
+    ):
+        client.put("/v1/sources/s", json={"attributes": {"x": "number"}}).raise_for_status()
+        client.put("/v1/queries/q", json={"source": "s", "where": "x > 0"}).raise_for_status()
+        with client.stream("GET", "/v1/live?source=s") as response:
+            live = Listener(response)
+            assert live.picture() == {}
+            client.post("/v1/events?source=s&wait=true", json=event).raise_for_status()
+            assert next(live)[0] == "borders"
+            served.process.send_signal(signal.SIGTERM)
+            assert list(live) == [("cut", {"reason": "stopping"})]
+        assert served.process.wait(TIMEOUT_S) == 0
+        assert "Traceback" not in served.log.read_text()
+    with (
+        serving(tmp_path, *arguments, "--worker", "two") as served,
+        httpx.Client(base_url=served.url, timeout=TIMEOUT_S) as client,
+    ):
+        answer = client.post("/v1/events?source=s&wait=true", json=event).json()
+        assert [output["topic"] for output in answer["outputs"]] == ["matches"], "it is inside already"
 
 
 def test_a_topic_or_a_broker_that_is_not_there_is_said_so(broker: Broker) -> None:

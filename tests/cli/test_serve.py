@@ -7,8 +7,13 @@ import socket
 from pathlib import Path
 
 import httpx
+import pytest
+from fastapi import FastAPI
 
+from service.cli.http_server import HttpServer
+from service.live import Hub
 from tests.api.harness import TIMEOUT_S
+from tests.api.test_live import Listener
 from tests.cli.conftest import rangewatch, serving
 
 SOURCE = {"attributes": {"x": "number"}}
@@ -34,6 +39,55 @@ def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
         assert client.get("/v1/queries/q/streams").json()["streams"] == ["v"]
         (border,) = send(client, 3, -1)
         assert (border["leave"], border["seq"]) == (["q"], 2)
+
+
+@pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_cuts_whoever_listens_and_does_not_wait_for_them(
+    tmp_path: Path, asked: signal.Signals
+) -> None:
+    with (
+        serving(tmp_path, "--stop-timeout-s", "1e6") as served,
+        httpx.Client(base_url=served.url, timeout=TIMEOUT_S) as client,
+    ):
+        client.put("/v1/sources/s", json=SOURCE)
+        client.put("/v1/queries/q", json=QUERY)
+        with client.stream("GET", "/v1/live?source=s") as response:
+            live = Listener(response)
+            assert live.picture() == {}
+            send(client, 1, 1)
+            assert next(live)[0] == "borders"
+            served.process.send_signal(asked)
+            assert list(live) == [("cut", {"reason": "stopping"})]
+        assert served.process.wait(TIMEOUT_S) == 0
+        assert "Traceback" not in served.log.read_text()
+
+
+def test_a_request_that_does_not_end_is_cut_off_and_the_worker_still_stops(tmp_path: Path) -> None:
+    with serving(tmp_path, "--stop-timeout-s", "2") as served:
+        url = httpx.URL(served.url)
+        head = "POST /v1/validate HTTP/1.1", f"Host: {url.host}", "Content-Length: 9", "Expect: 100-continue"
+        with socket.create_connection((url.host, url.port), TIMEOUT_S) as connection:
+            connection.sendall("\r\n".join([*head, "", ""]).encode())
+            assert b"100 Continue" in connection.recv(1000), "the service waits for a body"
+            assert served.stop() == 0
+        said = served.log.read_text()
+        assert "Cancel 1 running task" in said
+        assert "stopped" in said
+        assert "Traceback" not in said
+
+
+def test_a_stop_has_one_time_for_requests_and_the_worker() -> None:
+    now = [100.0]
+    hub = Hub(max_feeds=1, max_feeds_tenant=1, max_records=1)
+    server = HttpServer(FastAPI(), hub, stop_timeout_s=30.0, clock=lambda: now[0])
+    assert server.left_s == 30.0
+    server.should_exit = True
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server.run(sockets=[listening])
+    left = []
+    for now[0] in (100.0, 112.0, 140.0):
+        left.append(server.left_s)
+    assert left == [30.0, 18.0, 0.0]
 
 
 def test_interrupting_it_is_a_clean_end(tmp_path: Path) -> None:

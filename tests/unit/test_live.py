@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from service.live import MOVED, SLOW, Crowded, Feed, Hub
+from service.live import MOVED, SLOW, STOPPING, Crowded, Feed, Hub
 from service.log.port import Output
 
 
@@ -80,6 +80,20 @@ def test_moves_cut_everybody_after_what_was_committed() -> None:
         hub.committed(outputs(2))
         assert await read(feed) == ([(0, [1])], MOVED)
         hub.open()
+
+    asyncio.run(listen())
+
+
+def test_a_stop_cuts_everybody_and_whoever_comes_later() -> None:
+    async def listen() -> None:
+        hub = Hub(max_feeds=2, max_feeds_tenant=2, max_records=3)
+        feed, other = hub.open(), hub.open(b"other")
+        hub.committed(outputs(1))
+        hub.stop()
+        hub.committed(outputs(2))
+        assert await read(feed) == ([(0, [1])], STOPPING), "what waits is still read"
+        assert await read(other) == ([], STOPPING)
+        assert await read(hub.open()) == ([], STOPPING)
 
     asyncio.run(listen())
 

@@ -1,0 +1,68 @@
+"""The HTTP server, and how it ends.
+
+When a stop is asked for, whoever listens is cut at once: they would keep their connections open without end.
+Requests under way may go on, and need the worker for that, so it stops after them. There is one time for all
+of it, ``stop_timeout_s``: requests have half of it at the most, and what they leave is the worker's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Callable
+from ssl import SSLContext
+
+from fastapi import FastAPI
+from uvicorn import Config, Server
+
+from service.live import Hub
+
+
+class HttpServer(Server):
+    """Uvicorn's server. ``clock``: s, of any origin."""
+
+    def __init__(
+        self,
+        app: FastAPI,
+        hub: Hub,
+        *,
+        stop_timeout_s: float,
+        tls: SSLContext | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        config = Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            headers=[("X-Content-Type-Options", "nosniff")],
+            lifespan="off",
+            timeout_graceful_shutdown=stop_timeout_s / 2,  # type: ignore[arg-type]  # it need not be whole
+        )
+        config.load()
+        config.ssl = tls
+        super().__init__(config)
+        logging.getLogger("uvicorn.error").addFilter(_is_no_end)
+        self._hub = hub
+        self._stop_timeout_s = stop_timeout_s
+        self._clock = clock
+        self._stop_by: float | None = None
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._stop_by = self._clock() + self._stop_timeout_s
+        self._hub.stop()
+        await super().shutdown(sockets)
+
+    @property
+    def left_s(self) -> float:
+        """How long the stop may still take."""
+        if self._stop_by is None:
+            return self._stop_timeout_s
+        return max(self._stop_by - self._clock(), 0.0)
+
+
+def _is_no_end(record: logging.LogRecord) -> bool:
+    """The server says how many requests it has cut off in the end: where each of them was says nothing."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
