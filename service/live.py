@@ -29,6 +29,8 @@ MOVED = "moved"
 """Partitions have come or gone, or the worker began afresh: the picture has to be taken anew."""
 STOPPING = "stopping"
 """The service ends."""
+REVOKED = "revoked"
+"""Whoever listens would not be let in any more, or as somebody else."""
 
 
 class Crowded(Exception):
@@ -63,7 +65,8 @@ class Feed:
         """What waits, or nothing after a time; and why nothing will follow, or "". Whoever is cut for being
         slow loses what waited."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._news.wait()
         with self._lock:
             self._news.clear()
             found = list(self._waiting)

@@ -23,6 +23,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,8 @@ def _require_default_tenant(principal: Principal, what: str) -> None:
 
 
 class Guard:
-    """Holds every request to ``ROLES``, and leaves who asks in ``request.state.principal``.
+    """Holds every request to ``ROLES``, and leaves who asks in ``request.state.principal``; with
+    ``request.state.is_still_let_in`` an answer without end asks again, now and then.
 
     ``clock_s`` is for rates (any origin), ``now`` for what expires.
     """
@@ -163,6 +165,7 @@ class Guard:
             return
         try:
             request.state.principal = principal = self._principal(request)
+            request.state.is_still_let_in = partial(self._is_still, principal, request)
             _require(principal, needed, what)
             if is_of_all:
                 _require_default_tenant(principal, what)
@@ -184,6 +187,13 @@ class Guard:
             return self._keys.principal(text.strip(), self._now())
         except KeyRefused as refused:
             raise _unauthenticated(str(refused), f'{_REALM}, error="invalid_token"') from None
+
+    def _is_still(self, principal: Principal, request: Request) -> bool:
+        """Whether the key that a request has shown still is that of the same principal."""
+        try:
+            return self._principal(request) == principal
+        except ProblemError:
+            return False
 
     def _take_turn(self, principal: Principal) -> None:
         name = principal.name and key_of(principal.tenant, principal.name)

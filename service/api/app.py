@@ -7,6 +7,8 @@ the field and the reason; the framework validates query parameters only, of know
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import Depends, FastAPI
@@ -55,8 +57,15 @@ _ROUTERS = (
 )
 
 
-def create_app(runtime: Runtime, settings: Settings, metrics: Metrics) -> FastAPI:
-    """The application. It neither starts nor stops the runtime. Raises KeysError."""
+def create_app(
+    runtime: Runtime,
+    settings: Settings,
+    metrics: Metrics,
+    *,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> FastAPI:
+    """The application. It neither starts nor stops the runtime. ``now``: the time by which keys expire.
+    Raises KeysError."""
     routes = [route for module in _ROUTERS for route in module.router.routes]
     access.check_roles(routes)
     app = FastAPI(
@@ -66,7 +75,7 @@ def create_app(runtime: Runtime, settings: Settings, metrics: Metrics) -> FastAP
         description=_DESCRIPTION,
         redirect_slashes=False,
         redoc_url=None,
-        dependencies=[Depends(access.Guard(settings, metrics))],
+        dependencies=[Depends(access.Guard(settings, metrics, now=now))],
     )
     attach(app, Service(runtime, settings, metrics))
     problems.install(app, routes)

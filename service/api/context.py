@@ -40,13 +40,15 @@ class Locks:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """``changing``: held by key of the collection while a request changes it."""
+    """``changing``: held by key of the collection while a request changes it. ``is_still_let_in``: whether
+    the request would still be let in, as the same principal's."""
 
     runtime: Runtime
     settings: Settings
     metrics: Metrics
     principal: Principal = NOBODY
     actor: str | None = None
+    is_still_let_in: Callable[[], bool] = lambda: True
     changing: Locks = field(default_factory=Locks)
     own_records: OwnRecords = field(default_factory=OwnRecords)
 
@@ -133,7 +135,12 @@ def _live_service(request: Request) -> Service:
     if not service.runtime.ready:
         raise Unready("the service is catching up; try again")
     principal: Principal = request.state.principal
-    return replace(service, principal=principal, actor=principal.name or _claimed(request))
+    return replace(
+        service,
+        principal=principal,
+        actor=principal.name or _claimed(request),
+        is_still_let_in=request.state.is_still_let_in,
+    )
 
 
 def _claimed(request: Request) -> str | None:

@@ -2,7 +2,8 @@
 
 First comes a picture of who is inside what, then every record that changes it, exactly once and in order per
 stream: the picture and the first record meet at one commit. A client that is slower than its records is cut
-and told so; it begins anew with another picture.
+and told so; it begins anew with another picture. Its key is looked at again before anything is told, and
+every few seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from starlette.responses import StreamingResponse
 from service.api.context import LiveService
 from service.api.problems import Unready, documented
 from service.engine.picture import Inside, picture
-from service.live import Committed, Crowded, Feed
+from service.live import REVOKED, Committed, Crowded, Feed
 from service.log import topics
 from service.log.port import Output
 from service.model import Reason, Refusal
@@ -30,6 +31,8 @@ from service.wire import head_of
 router = APIRouter(prefix="/v1", tags=["outputs"])
 
 _HEARTBEAT_S = 15.0
+#: How long a key that is none any more can go unnoticed where there is nothing to tell.
+_KEY_CHECK_S = 3.0
 _MOST_NAMED = 1_000
 _MEDIA_TYPE = "text/event-stream"
 
@@ -118,6 +121,7 @@ async def listen(listening: Annotated[Listening, Query()], service: LiveService)
     what follows is new; then records under the name of their topic, as they are in it, each once it is
     committed. `cut` is the last one, with the reason: `slow`, the client took its records more slowly than
     they came (the setting max_live_records); `moved`, partitions came or went, or the service began afresh;
+    `revoked`, the key has expired, was revoked, or has another role or tenant than when it was shown;
     `stopping`, the service ends. On Kafka a worker tells of the partitions that it has. A very large change
     of a query is told in portions, while the picture has it at once: take enters and leaves as what a set
     gains and loses."""
@@ -171,7 +175,9 @@ async def _told(
         clock = asyncio.get_running_loop().time
         due = clock() + _HEARTBEAT_S
         while True:
-            committed, cut = await feed.next(max(due - clock(), 0))
+            committed, cut = await feed.next(min(max(due - clock(), 0), _KEY_CHECK_S))
+            if not service.is_still_let_in():
+                committed, cut = [], REVOKED
             text = b"".join(_records(committed, first, wanted))
             if cut:
                 yield text + _event("cut", json.dumps({"reason": cut}).encode())

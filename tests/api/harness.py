@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -144,12 +145,19 @@ class Running:
 
 
 @contextmanager
-def running(directory: Path, *, start: bool = True, **settings: Any) -> Iterator[Running]:
-    """A service on a file in a directory. ``start=False``: its runtime never gets ready."""
+def running(
+    directory: Path,
+    *,
+    start: bool = True,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    **settings: Any,
+) -> Iterator[Running]:
+    """A service on a file in a directory. ``start=False``: its runtime never gets ready. ``now``: the time by
+    which keys expire."""
     made = Settings(log=f"sqlite:{directory / 'log.db'}", **settings)
     metrics = Metrics()
     runtime = Runtime(SqliteLog(made.log_place), made, metrics)
-    app = create_app(runtime, made, metrics)
+    app = create_app(runtime, made, metrics, now=now)
     if start:
         runtime.start()
     listening = socket.create_server(("127.0.0.1", 0))

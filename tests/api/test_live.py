@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import httpx
 import pytest
 
 from service.engine.engine import Engine
+from service.keys import Role, edit, new_key, with_key, without_key
 from tests.api.conftest import OwnSource
 from tests.api.harness import Running, eventually, running
 
@@ -55,9 +57,10 @@ class Listener:
 
 
 @contextmanager
-def listening(service: Running, source: str, **asked: Any) -> Iterator[Listener]:
+def listening(service: Running, source: str, *, key: str | None = None, **asked: Any) -> Iterator[Listener]:
     params = {"source": source, **asked}
-    with service.plain.stream("GET", "/v1/live", params=params) as response:
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    with service.plain.stream("GET", "/v1/live", params=params, headers=headers) as response:
         assert response.status_code == 200, response.read()
         assert response.headers["content-type"].startswith("text/event-stream")
         yield Listener(response)
@@ -207,3 +210,96 @@ def test_whoever_listens_is_cut_when_the_worker_dies(tmp_path: Path) -> None:
             assert live.picture() == {}
             service.runtime.ask(die)
             assert list(live) == [("cut", {"reason": "stopping"})]
+
+
+# ---- keys
+
+NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
+
+
+class Keyed:
+    """A service that asks for keys, and its own time by which they expire."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "keys.toml"
+        self.now = NOW
+        self.admin = self.key(role=Role.ADMIN)
+
+    def key(self, *, role: Role = Role.READ, expires: datetime | None = None) -> str:
+        text, key = new_key("ana", role, now=NOW, expires=expires)
+        edit(self.file, lambda document: with_key(document, key))
+        return text
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Keyed:
+    return Keyed(tmp_path_factory.mktemp("keyed"))
+
+
+@pytest.fixture(scope="module")
+def asking(keyed: Keyed) -> Iterator[Running]:
+    with running(keyed.file.parent, keys_file=str(keyed.file), now=lambda: keyed.now) as service:
+        yield service
+
+
+def _id(key: str) -> str:
+    return key.split("_")[1]
+
+
+def revoke(keyed: Keyed, key: str) -> None:
+    edit(keyed.file, lambda document: without_key(document, _id(key)))
+
+
+def replacing(old: str, new: str) -> Callable[[Keyed, str], None]:
+    """A change of one key's lines."""
+
+    def change(keyed: Keyed, key: str) -> None:
+        def changed(document: str) -> str:
+            before, mark, after = document.partition(f'id = "{_id(key)}"')
+            assert old in after
+            return before + mark + after.replace(old, new, 1)
+
+        edit(keyed.file, changed)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        revoke,
+        replacing("created", "expires = 2026-11-28T11:00:00Z\ncreated"),
+        replacing('role = "read"', 'role = "write"'),
+        replacing('tenant = "default"', 'tenant = "acme"'),
+        replacing('hash = "sha256:', f'hash = "sha256:{"0" * 64}" #'),
+    ],
+    ids=["revoked", "expired", "role", "tenant", "another"],
+)
+def test_whoever_listens_hears_nothing_more_once_its_key_is_not_what_it_was(
+    keyed: Keyed, asking: Running, change: Callable[[Keyed, str], None]
+) -> None:
+    source = OwnSource(asking.with_key(keyed.admin))
+    source.register("q", on=["enter"])
+    key, other = keyed.key(), keyed.key()
+    with (
+        listening(asking, source.name, key=key) as live,
+        listening(asking, source.name, key=other) as goes_on,
+    ):
+        assert live.picture() == goes_on.picture() == {}
+        source.send({"stream_id": "a", "x": 1})
+        change(keyed, key)
+        source.send({"stream_id": "b", "x": 1})
+        heard = list(live)
+        assert heard[-1] == ("cut", {"reason": "revoked"})
+        assert "b" not in [record.get("stream_id") for _, record in heard], "at once"
+        assert [next(goes_on)[1]["stream_id"] for _ in "ab"] == ["a", "b"], "another key of the same name"
+
+
+def test_a_key_that_expires_is_noticed_though_there_is_nothing_to_tell(keyed: Keyed, asking: Running) -> None:
+    source = OwnSource(asking.with_key(keyed.admin))
+    key = keyed.key(expires=NOW + timedelta(hours=1))
+    with listening(asking, source.name, key=key) as live:
+        assert live.picture() == {}
+        keyed.now = NOW + timedelta(hours=1)
+        assert list(live) == [("cut", {"reason": "revoked"})]
+    eventually(lambda: len(asking.runtime.hub) == 0, "it leaves nothing behind")
