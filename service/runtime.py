@@ -24,7 +24,7 @@ from service.garbage import at_start
 from service.indexing import index_factory, read_overrides
 from service.language import Limits
 from service.live import Hub
-from service.log.port import Log, LogFenced, LogUnavailable, Message, Output, Record
+from service.log.port import Log, LogFenced, LogUnavailable, LogUnusable, Message, Output, Record
 from service.metrics import Metrics
 from service.model import Reason, Refusal
 from service.registry import NoRegistry, Registry, Schemas
@@ -292,6 +292,9 @@ class Runtime:
                     logger.warning("passed over, or the log is not as it was (%s); starting afresh", fenced)
                     self._ready.clear()
                     self._worker.close()
+        except LogUnusable as error:  # a person has to act, and the word says how
+            logger.error("the worker has stopped: %s", error)
+            self.failure = error
         except BaseException as error:
             logger.exception("the worker has stopped")
             self.failure = error

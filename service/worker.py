@@ -310,8 +310,8 @@ class Worker:
                 self._take(task)
             except NewerState as error:
                 raise LogUnusable(
-                    f"the state of {task.topic}/{task.partition} is of a newer version of this program: run"
-                    f" that, or restore a copy of the log from before ({error})"
+                    f"the state of {task.topic}/{task.partition} cannot be read ({error}): run the version"
+                    " that wrote it, if that is a newer one, or restore a copy of the log from before"
                 ) from error
         if self._log.settled:  # what is not here now is another worker's
             if self._held:

@@ -312,7 +312,7 @@ def test_state_of_a_later_revision_is_refused_and_left_as_it_is(newest: InFile, 
         connection.execute("UPDATE state SET value = ? WHERE topic = ? AND key = ?", (later, topic, key))
     before = contents(newest.path)
     refused = (
-        rf"events.*/0 is of a newer version .*: run that, .* has version {VERSION + 1}; this service knows"
+        rf"events.*/0 cannot be read .* has version {VERSION + 1}; this service knows .*: run the version"
     )
     with pytest.raises(LogUnusable, match=refused):
         Serving(newest)
