@@ -167,9 +167,14 @@ class StateLog:
         whole = first == page * self.block
         yield b"p%d" % page if whole else b"p%d.%d" % (page, first), value
 
-    @read_strictly()
     def load(self, records: Iterable[tuple[bytes, bytes]], queries: QuerySet) -> StreamTable:
         """The table that the records hold. Raises NewerState."""
+        with read_strictly():
+            table = self._read(records, queries)
+        table.memory.retime(queries.rules)
+        return table
+
+    def _read(self, records: Iterable[tuple[bytes, bytes]], queries: QuerySet) -> StreamTable:
         blocks: list[tuple[int, int, Block]] = []
         saved: dict[int, int] = {}
         for key, value in records:
@@ -195,7 +200,6 @@ class StateLog:
             table.time = _time(newest)
             self._time = (table.time.ahead, table.time.reached)
         table.finish_restore()
-        table.memory.retime(queries.rules)
         return table
 
 

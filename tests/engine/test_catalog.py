@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from service.decode import Decoder
-from service.engine.collections import Member, Plan, planned
+from service.engine.collections import Failures, Member, Plan, planned
 from service.engine.commands import (
     Command,
     DeleteQuery,
@@ -182,7 +182,7 @@ def _refused(engine: Engine, *members: Member) -> list[tuple[str, Reason]]:
     found = planned(
         "c", "s", "csv", members, engine.catalog.snapshot("c"), now_ms=5, limits=engine.catalog.limits
     )
-    return [(one.place, one.refusal.reason) for one in found] if isinstance(found, list) else []
+    return [(one.place, one.refusal.reason) for one in found.told] if isinstance(found, Failures) else []
 
 
 def test_an_id_that_stands_twice_in_a_file_is_refused_even_if_one_of_them_has_expired() -> None:

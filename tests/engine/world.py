@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from service.engine.collections import Member, Plan, planned, removed
+from service.engine.collections import Failures, Member, Plan, planned, removed
 from service.engine.commands import ChangeMember, Command, DeleteQuery, PatchQuery, PutQuery
 from service.engine.engine import EngineLimits
 from service.engine.state import StateLog
@@ -170,10 +170,11 @@ class World:
         ]
         plan = planned(name, "s", "geojson", members, snapshot, now_ms=BEGIN, limits=Limits())
         alien = {body["id"] for body in bodies if self._is_alien(self._key(body["id"]), name)}
-        if isinstance(plan, list):
-            refused = {failure.id for failure in plan}
+        if isinstance(plan, Failures):
+            refused = {failure.id for failure in plan.told}
+            assert plan.of == len(plan.told)
             assert refused >= alien
-            for failure in plan:
+            for failure in plan.told:
                 assert failure.id in alien or failure.refusal.reason is not Reason.EXISTS
             return
         assert not alien
