@@ -152,7 +152,7 @@ def test_a_copy_is_put_back_over_a_file_whose_owner_was_killed(
     assert path.stat().st_mode & 0o777 == 0o640
     assert not Path(f"{path}-wal").exists() and not Path(f"{path}-shm").exists()
     assert _turns(path) == _turns(copy) >= 1
-    assert _turns(old) >= 20 + _turns(path), "the old file is a whole log, with its journal"
+    assert _turns(old) >= max(21, _turns(path)), "the old file is a whole log, with its journal"
     assert main(["restore", str(copy), str(path), "--discard"]) == 0
     assert not (tmp_path / "log.db.replaced-2").exists()
     assert main(["restore", str(copy), str(path)]) == 0
