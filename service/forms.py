@@ -303,8 +303,6 @@ def _both(one: _Range | _Choice, other: _Range | _Choice) -> _Range:
         raise _Formless
     if _NO_END not in (one.lo, other.lo) or _NO_END not in (one.hi, other.hi):
         raise _Formless
-    return _Range(max(one.lo, other.lo, key=_is_end), max(one.hi, other.hi, key=_is_end))
-
-
-def _is_end(end: _End) -> bool:
-    return end is not _NO_END
+    lo = one.lo if other.lo is _NO_END else other.lo
+    hi = one.hi if other.hi is _NO_END else other.hi
+    return _Range(lo, hi)

@@ -41,13 +41,13 @@ class Piece(NamedTuple):
 
 def opened(source: Any) -> Any:
     """The ParquetFile of a path or buffer, whose texts stay in dictionaries. Raises ArrowException."""
-    schema = pyarrow.parquet.read_metadata(source).schema
+    metadata = pyarrow.parquet.read_metadata(source)
     texts = [
         leaf.path
-        for leaf in (schema.column(i) for i in range(len(schema)))
+        for leaf in map(metadata.schema.column, range(metadata.num_columns))
         if leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type != "DECIMAL"
     ]
-    return pyarrow.parquet.ParquetFile(source, read_dictionary=texts)
+    return pyarrow.parquet.ParquetFile(source, metadata=metadata, read_dictionary=texts)
 
 
 def stated_bytes(file: Any) -> int:

@@ -41,7 +41,7 @@ from service.engine.engine import Engine, Held
 from service.engine.fingerprint import text as shown
 from service.engine.queryset import QuerySet
 from service.engine.state import heard
-from service.engine.versions import NewerState
+from service.engine.versions import UnreadableState
 from service.log.port import (
     COMMITTED,
     Assignment,
@@ -64,7 +64,7 @@ from service.metrics import Metrics
 from service.model import Source
 from service.rebuilds import Rebuilds
 from service.registry import NoRegistry, Schemas, SchemasUnavailable
-from service.requests import CommandRequest, Requests
+from service.requests import ActiveFrom, CommandRequest, Requests
 from service.rows import AnyDecoder
 from service.stored import StoredQueries
 from service.wire import Encoder, Written
@@ -73,9 +73,6 @@ logger = logging.getLogger("rangewatch")
 
 StateOf = list[tuple[bytes, bytes]]
 """The state records of one partition."""
-
-_ActiveFrom = dict[str, dict[tuple[str, int], int]]
-"""By source, the next event of each of its partitions."""
 
 _GONE = {
     "state": "its position is known and its state is gone; every stream gets a reset with its next event",
@@ -183,7 +180,7 @@ class Worker:
         #: until when answers wait for the group to deal out what is subscribed to since, ms; None: it has
         self._joins_until: int | None = None
         #: offsets of commands that hold, from the positions beside them; to be told of
-        self._untold: list[tuple[list[int], _ActiveFrom]] = []
+        self._untold: list[tuple[list[int], ActiveFrom]] = []
         self._waiting: set[Task] = set()
         #: partitions lost in a rebalance that goes on, as they were, and the position they were at
         self._held: dict[Task, tuple[Held, Position]] = {}
@@ -308,7 +305,7 @@ class Worker:
         for task in sorted(self._waiting):
             try:
                 self._take(task)
-            except NewerState as error:
+            except UnreadableState as error:
                 raise LogUnusable(
                     f"the state of {task.topic}/{task.partition} cannot be read ({error}): run the version"
                     " that wrote it, if that is a newer one, or restore a copy of the log from before"
@@ -579,9 +576,9 @@ class Worker:
             step.outputs += codec.encoder.aggregates(effects.task, effects.aggregates)
             step.count.append(partial(self._metrics.aggregates, codec.source.name, len(effects.aggregates)))
 
-    def _active_from(self) -> _ActiveFrom:
+    def _active_from(self) -> ActiveFrom:
         """By source, the next event of each of its partitions."""
-        found: _ActiveFrom = {}
+        found: dict[str, dict[tuple[str, int], int]] = {}
         for task, position in self.positions.items():
             source = self.engine.source_of_topic[task.topic]
             found.setdefault(source, {})[task.topic, task.partition] = position

@@ -168,7 +168,7 @@ class StateLog:
         yield b"p%d" % page if whole else b"p%d.%d" % (page, first), value
 
     def load(self, records: Iterable[tuple[bytes, bytes]], queries: QuerySet) -> StreamTable:
-        """The table that the records hold. Raises NewerState."""
+        """The table that the records hold. Raises UnreadableState."""
         with read_strictly():
             table = self._read(records, queries)
         table.memory.retime(queries.rules)

@@ -10,26 +10,26 @@ from contextlib import contextmanager
 import msgspec
 
 
-class NewerState(ValueError):
+class UnreadableState(ValueError):
     """A record of the state of a partition is not of a version that this service can read."""
 
 
 @contextmanager
 def read_strictly() -> Iterator[None]:
     """What is read here of state records makes sense, or is no state that this service knows. Raises
-    NewerState."""
+    UnreadableState."""
     try:
         yield
-    except NewerState:
+    except UnreadableState:
         raise
     except (msgspec.MsgspecError, zlib.error, ValueError, LookupError) as error:
-        raise NewerState(
+        raise UnreadableState(
             f"a state record cannot be read: {error}; if no later version has written it the log is damaged,"
             " and a copy has to be put back"
         ) from error
 
 
 def check_version(key: bytes, found: int, known: int) -> None:
-    """Raises NewerState."""
+    """Raises UnreadableState."""
     if found > known:
-        raise NewerState(f"state record {key!r} has version {found}; this service knows {known}")
+        raise UnreadableState(f"state record {key!r} has version {found}; this service knows {known}")

@@ -117,7 +117,7 @@ class LogFile:
     def own(self) -> None:
         """Takes the lock, whether there is a file or not. Raises LogUnavailable, LogUnusable."""
         try:
-            lock = Path(f"{self.path}.lock").open("a+")  # noqa: SIM115 (held while the file is open)
+            lock = self.beside(".lock").open("a+")
         except OSError as error:
             raise LogUnusable(f"{self.path} cannot be used: {error.strerror}") from error
         try:
@@ -142,7 +142,7 @@ class LogFile:
 
     def _refuse_headless(self) -> None:
         """A write-ahead log without its file holds commits; SQLite would begin a new file and drop them."""
-        wal = Path(f"{self.path}-wal")
+        wal = self.beside("-wal")
         if wal.exists() and wal.stat().st_size > 0 and not (self.path.exists() and self.path.stat().st_size):
             raise self.damaged(f"{wal.name} is there and the file itself is not")
 

@@ -18,7 +18,7 @@ from service.live import Feed
 from service.log import topics
 from service.log.port import Commit, LogUnavailable, Message, Polled
 from service.metrics import Metrics
-from service.runtime import NotRunning, Runtime
+from service.runtime import NotRunning, Receipt, Runtime
 from service.settings import Settings
 from service.tenants import DEFAULT_TENANT
 from tests.api.harness import TIMEOUT_S, eventually
@@ -113,6 +113,14 @@ def much(x: int) -> list[Message]:
     return events(**dict.fromkeys("abcd", x))
 
 
+def begin_commit(runtime: Runtime, log: HeldLog, *, wakes: int, wait: bool = False) -> Future[Receipt]:
+    """Sends what is much; returns when its commit is under way, until the log has been woken so often."""
+    log.hold(wakes=wakes)
+    sent = runtime.send("s", much(1), wait=wait)
+    assert log.begun.wait(TIMEOUT_S)
+    return sent
+
+
 def borders(outputs: list[Any]) -> list[tuple[str, int]]:
     found = [json.loads(value) for topic, _, value in outputs if topic == topics.BORDERS]
     return [(one["stream_id"], one["seq"]) for one in found]
@@ -125,9 +133,7 @@ def test_a_commit_under_way_when_the_stop_comes_is_told_to_whoever_waits(
     running: tuple[Runtime, HeldLog], store: Store
 ) -> None:
     runtime, log = running
-    log.hold(wakes=2)
-    sent = runtime.send("s", much(1), wait=True)
-    assert log.begun.wait(TIMEOUT_S)
+    sent = begin_commit(runtime, log, wakes=2, wait=True)
     runtime.stop(TIMEOUT_S)
     receipt = sent.result(0)
     assert receipt.outputs == store.outputs
@@ -138,9 +144,7 @@ def test_a_commit_that_is_not_made_when_the_stop_comes_is_made_by_the_next_one(
     running: tuple[Runtime, HeldLog], store: Store
 ) -> None:
     runtime, log = running
-    log.hold(wakes=2)
-    sent = runtime.send("s", much(1), wait=True)
-    assert log.begun.wait(TIMEOUT_S)
+    sent = begin_commit(runtime, log, wakes=2, wait=True)
     log.is_away = True
     runtime.stop(TIMEOUT_S)
     with pytest.raises(NotRunning):
@@ -156,9 +160,7 @@ def test_what_waits_in_the_queue_when_the_stop_comes_is_refused(
     running: tuple[Runtime, HeldLog], store: Store
 ) -> None:
     runtime, log = running
-    log.hold(wakes=5)
-    runtime.send("s", much(1), wait=False)
-    assert log.begun.wait(TIMEOUT_S)
+    begin_commit(runtime, log, wakes=5)
     waiting: list[Future[Any]] = [
         runtime.command([PutQuery("t", {"source": "s", "where": "x > 9"})], atomic=True),
         runtime.send("s", events(e=1), wait=True),
@@ -208,9 +210,7 @@ def test_a_picture_taken_while_a_commit_is_under_way_meets_the_news(
 
     async def listen() -> None:
         feed = runtime.hub.open()
-        log.hold(wakes=1)
-        runtime.send("s", much(1), wait=False)
-        assert log.begun.wait(TIMEOUT_S)
+        begin_commit(runtime, log, wakes=1)
         first, found = drawn(runtime).result(TIMEOUT_S)
         assert [(inside.stream_id, inside.seq) for inside in found] == [(id, 1) for id in "abcd"]
         runtime.send("s", events(a=9, b=-1), wait=True).result(TIMEOUT_S)
@@ -231,9 +231,7 @@ def test_a_picture_taken_while_the_log_is_away_has_two_commits_more(
 
     async def listen() -> None:
         feed = runtime.hub.open()
-        log.hold(wakes=1)
-        runtime.send("s", much(1), wait=False)
-        assert log.begun.wait(TIMEOUT_S)
+        begin_commit(runtime, log, wakes=1)
         log.is_away = True
         runtime.send("s", events(a=9, b=9, c=-1), wait=False)
         log.wake()
