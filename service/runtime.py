@@ -14,6 +14,7 @@ import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, NamedTuple, TypeVar
@@ -126,6 +127,8 @@ class Runtime:
         self._log = log
         self._metrics = metrics
         self._queue: queue.Queue[CommandRequest | Delivery | _Question] = queue.Queue(settings.queue_size)
+        #: questions off the queue that are not answered yet; as many as the queue has at the most
+        self._asked: deque[_Question] = deque()
         self._stopping = threading.Event()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
@@ -336,23 +339,31 @@ class Runtime:
             self._worker.settle()
 
     def _waiting(self) -> list[CommandRequest | Delivery]:
-        """Takes what waits in the queue; questions are answered on the spot."""
+        """Takes what waits in the queue; questions are answered on the spot, unless the group is just dealing
+        out what the answer is to be about."""
         requests: list[CommandRequest | Delivery] = []
-        for _ in range(self._queue.qsize()):
+        for _ in range(min(self._queue.qsize(), self._queue.maxsize - len(self._asked))):
             try:
                 request = self._queue.get_nowait()
             except queue.Empty:
                 break
             if isinstance(request, _Question):
-                request.ask()
+                self._asked.append(request)
             else:
                 requests.append(request)
+        if not self._worker.dealing:
+            self._answer_asked()
         return requests
+
+    def _answer_asked(self) -> None:
+        while self._asked:
+            self._asked.popleft().ask()
 
     def _pause(self, away: LogUnavailable) -> None:
         """Returns when the log answers again, or the worker is to stop."""
         logger.warning("the log is not available (%s); waiting for it", away)
         self._set_away(away)
+        self._answer_asked()
         try:
             self._worker.turn_away(away)
             retry_at = time.monotonic() + RETRY_S
@@ -383,6 +394,8 @@ class Runtime:
     def _refuse_the_rest(self) -> None:
         error = NotRunning("the worker has stopped")
         self._worker.abandon(error)
+        while self._asked:
+            self._asked.popleft().failed(error)
         while True:
             try:
                 self._queue.get_nowait().failed(error)

@@ -177,7 +177,9 @@ class Worker:
         #: the topics of all sources, and those of them that are subscribed to
         self._wanted: frozenset[str] = frozenset()
         self._topics: frozenset[str] = frozenset()
-        #: until when answers wait for the group to deal out what is subscribed to since, ms; None: it has
+        #: topics that the group may not have seen yet, and until when it is waited for, ms; None: it is not
+        #: dealing
+        self._undealt: frozenset[str] = frozenset()
         self._joins_until: int | None = None
         #: offsets of commands that hold, from the positions beside them; to be told of
         self._untold: list[tuple[list[int], ActiveFrom]] = []
@@ -266,6 +268,7 @@ class Worker:
         if topics != self._topics:
             self.settle()
             self._log.subscribe(sorted(topics))
+            self._undealt = topics - self._topics
             self._topics = topics
             self._joins_until = self._clock() + _JOIN_MS
 
@@ -301,6 +304,8 @@ class Worker:
             self._waiting.discard(task)
             self._parked.pop(task, None)
             self._metrics.forget_partition(*task)
+        if assignment.lost and self._joins_until is None:
+            self._joins_until = self._clock() + _JOIN_MS
         self._waiting.update(Task(*partition) for partition in assignment.gained)
         for task in sorted(self._waiting):
             try:
@@ -310,12 +315,33 @@ class Worker:
                     f"the state of {task.topic}/{task.partition} cannot be read ({error}): run the version"
                     " that wrote it, if that is a newer one, or restore a copy of the log from before"
                 ) from error
-        if self._log.settled:  # what is not here now is another worker's
+        if self._joins_until is not None and (self._is_dealt() or self._joins_late(self._joins_until)):
+            self._undealt, self._joins_until = frozenset(), None
+        if self._log.settled and self._joins_until is None:  # what is not here now is another worker's
             if self._held:
                 self._tell_moved()
             self._held.clear()
             for task in self._deliveries.keys() - self.engine.tables.keys() - self._waiting:
                 self._end_elsewhere(task)
+
+    @property
+    def dealing(self) -> bool:
+        """Whether the group is dealing out partitions, for ``_JOIN_MS`` at the most. Whoever asks meanwhile
+        might be told of nothing though there is much."""
+        return self._joins_until is not None
+
+    def _is_dealt(self) -> bool:
+        # A group that has not seen a new topic yet deals out nothing of it, and deals again soon.
+        return (
+            self._log.settled
+            and not self._waiting
+            and self._undealt.issubset({task.topic for task in self.positions})
+        )
+
+    def _joins_late(self, until: int) -> bool:
+        return (
+            not until - _JOIN_MS <= self._clock() < until
+        )  # nor does a clock that was set back keep anybody
 
     def _end_elsewhere(self, task: Task) -> None:
         """Tells whoever waits for events of a partition that another worker processes them."""
@@ -602,10 +628,7 @@ class Worker:
     def _answer(self, step: _Step) -> None:
         """Notes whom the step answers. Where a command has changed what is subscribed to, that is after its
         partitions have come: only then are there positions to name."""
-        until = self._joins_until
-        if until is not None and ((self._log.settled and not self._waiting) or self._clock() >= until):
-            self._joins_until = None
-        if not self._untold or self._joins_until is not None:
+        if not self._untold or self.dealing:
             return
         since = self._active_from()
         for offsets, then in self._untold:

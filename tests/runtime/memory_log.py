@@ -97,12 +97,37 @@ class MemoryLog:
         self._lost: list[TopicPartition] = []
         self._readers: dict[TopicPartition, int] = {}
         self._command_reader = 0
+        #: what a rebalance that goes on has yet to give; None: none goes on
+        self._to_come: list[TopicPartition] | None = None
+        #: topics that the group has not seen yet
+        self.unseen: set[str] = set()
 
     def rebalance(self) -> None:
         """Everything is lost, and gained again by the same worker, as in a group whose topics change."""
         self._lost += self._readers
         self._gained += self._readers
         self._readers.clear()
+
+    def begin_rebalance(self) -> None:
+        """Everything is lost, and what is gained comes later."""
+        self._lost += self._readers
+        self._to_come = [*self._readers]
+        self._readers.clear()
+
+    @property
+    def has_told(self) -> bool:
+        """Whether a poll has told of all that is lost."""
+        return not self._lost
+
+    def end_rebalance(self) -> None:
+        assert self._to_come is not None
+        self._gained += self._to_come
+        self._to_come = None
+
+    def see(self, topic: str) -> None:
+        """The group sees a topic that it had not, and deals out what it has."""
+        self.unseen.remove(topic)
+        self._gained += self.store.topic(topic)
 
     def give_away(self, partition: TopicPartition) -> None:
         """Another worker has a partition from now on."""
@@ -111,7 +136,7 @@ class MemoryLog:
 
     @property
     def settled(self) -> bool:
-        return not self._gained
+        return not self._gained and self._to_come is None
 
     def open(self) -> None:
         self.fate.meet("open", after=False)
@@ -132,7 +157,8 @@ class MemoryLog:
         for topic in topics:
             if topic not in self._topics:
                 self._topics.add(topic)
-                self._gained += self.store.topic(topic)
+                if topic not in self.unseen:
+                    self._gained += self.store.topic(topic)
 
     def partitions(self, topic: str) -> int:
         return self.store.partitions

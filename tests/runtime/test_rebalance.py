@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+
+import pytest
 
 from service.engine.commands import DeleteQuery, PutQuery, PutSource
 from service.engine.engine import Engine, EngineLimits
@@ -30,12 +32,17 @@ class Heard:
         self.told.append("moved")
 
 
-def _worker(log: MemoryLog, listener: Heard | None = None, portion: int = 2_000) -> Worker:
+def _worker(
+    log: MemoryLog,
+    listener: Heard | None = None,
+    portion: int = 2_000,
+    clock: Callable[[], int] = lambda: 1000,
+) -> Worker:
     return Worker(
         log,
         partial(Engine, engine_limits=EngineLimits(portion=portion)),
         Metrics(),
-        clock=lambda: 1000,
+        clock=clock,
         max_message_bytes=1 << 20,
         max_batch_events=100,
         listener=listener,
@@ -51,8 +58,8 @@ def _fail(error: BaseException) -> None:
     raise error
 
 
-def _begun(log: MemoryLog, listener: Heard | None = None) -> Worker:
-    worker = _worker(log, listener)
+def _begun(log: MemoryLog, listener: Heard | None = None, clock: Callable[[], int] = lambda: 1000) -> Worker:
+    worker = _worker(log, listener, clock=clock)
     worker.open()
     query = {"id": "q", "source": "s", "where": "x >= 0"}
     for command in (PutSource("s", {"attributes": {"x": "number"}}), PutQuery(None, query)):
@@ -127,6 +134,48 @@ def test_who_waits_for_what_another_worker_processes_is_told_so_once() -> None:
     worker.step([sent("moved", 0)], timeout_s=0)
     _settle(worker)
     assert told[3:] == [("moved", True)]
+
+
+def test_a_group_that_has_not_seen_a_new_source_yet_is_waited_for() -> None:
+    """It deals out nothing of it at first, which is not to say that another worker has it."""
+    store = Store(partitions=1)
+    log = MemoryLog(store)
+    worker = _begun(log)
+    log.unseen.add("events.t")
+    told: list[str] = []
+    put = CommandRequest(
+        [PutSource("t", {"attributes": {"x": "number"}})], True, lambda _: told.append("put"), _fail
+    )
+    worker.step([put], timeout_s=0)
+    sent = Delivery(
+        "events.t",
+        [Message(b"a", b'{"stream_id":"a","x":1}')],
+        lambda one: told.append(f"elsewhere {one.elsewhere}"),
+        _fail,
+    )
+    worker.step([sent], timeout_s=0)
+    _settle(worker)
+    assert worker.dealing and told == []
+    log.see("events.t")
+    _settle(worker)
+    assert not worker.dealing and told == ["put", "elsewhere False"]
+
+
+@pytest.mark.parametrize("minutes", [1, -60], ids=["a while later", "after the clock was set back"])
+def test_a_group_that_deals_forever_is_not_waited_for_forever(minutes: int) -> None:
+    now = [10_000_000]
+    log = MemoryLog(Store())
+    worker = _begun(log, clock=lambda: now[0])
+    assert not worker.dealing
+    log.begin_rebalance()
+    _settle(worker)
+    assert worker.dealing
+    now[0] += minutes * 60_000
+    _settle(worker)
+    assert not worker.dealing
+    log.end_rebalance()
+    _settle(worker)
+    assert not worker.dealing and len(worker.engine.tables) == 2
 
 
 def test_a_listener_hears_of_partitions_that_come_and_go_and_of_no_others() -> None:

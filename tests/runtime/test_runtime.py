@@ -35,6 +35,8 @@ class HeldLog(SlowLog):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.is_away = False
+        self.cannot_poll = False
+        self.polls = 0
         self.begun = threading.Event()
         self.missed = threading.Event()
         self._wakes_to_wait_for = 0
@@ -52,6 +54,9 @@ class HeldLog(SlowLog):
     def poll(self, *, timeout_s: float, max_records: int) -> Polled:
         self._news.wait(timeout_s)
         self._news.clear()
+        if self.cannot_poll:
+            raise LogUnavailable("away")
+        self.polls += 1
         return super().poll(timeout_s=timeout_s, max_records=max_records)
 
     def begin_commit(self, commit: Commit) -> Future[None]:
@@ -174,6 +179,47 @@ def test_what_waits_in_the_queue_when_the_stop_comes_is_refused(
     with pytest.raises(NotRunning):
         runtime.ask(lambda engine: None)
     assert borders(store.outputs) == [(id, 1) for id in "abcd"]
+
+
+# ---- while the group deals out partitions
+
+
+def test_who_asks_in_a_rebalance_is_told_of_what_comes_back(running: tuple[Runtime, HeldLog]) -> None:
+    runtime, log = running
+    runtime.send("s", events(a=1), wait=True).result(TIMEOUT_S)
+    log.begin_rebalance()
+    eventually(lambda: log.has_told, "the worker has heard of the loss")
+    asked = drawn(runtime)
+    polls = log.polls
+    eventually(lambda: log.polls > polls + 2, "steps go by")
+    assert not asked.done()
+    log.end_rebalance()
+    _, found = asked.result(TIMEOUT_S)
+    assert [(inside.stream_id, *inside.queries) for inside in found] == [("a", "q")]
+
+
+def test_who_asks_in_a_rebalance_is_told_when_it_stops(running: tuple[Runtime, HeldLog]) -> None:
+    runtime, log = running
+    log.begin_rebalance()
+    eventually(lambda: log.has_told, "the worker has heard of the loss")
+    asked = drawn(runtime)
+    polls = log.polls
+    eventually(lambda: log.polls > polls + 2, "steps go by")
+    runtime.stop(TIMEOUT_S)
+    with pytest.raises(NotRunning):
+        asked.result(0)
+
+
+def test_who_asks_in_a_rebalance_is_told_what_there_is_when_the_log_goes_away(
+    running: tuple[Runtime, HeldLog],
+) -> None:
+    runtime, log = running
+    log.begin_rebalance()
+    eventually(lambda: log.has_told, "the worker has heard of the loss")
+    asked = drawn(runtime)
+    log.cannot_poll = True
+    assert asked.result(TIMEOUT_S)[1] == []
+    log.cannot_poll = False
 
 
 # ---- when somebody begins to listen
