@@ -273,13 +273,12 @@ class QuerySet:
     def _slots(self, ids: Sequence[str]) -> list[int]:
         """The slots of queries, each named once; who has none is given one."""
         slot_of = self.slot_of
-        self._take([id for id in ids if id not in slot_of])
-        return [slot_of[id] for id in ids]
+        new = [id for id in ids if id not in slot_of]
+        taken = self._take(new) if new else []
+        return taken if len(new) == len(ids) else [slot_of[id] for id in ids]
 
-    def _take(self, ids: Sequence[str]) -> None:
+    def _take(self, ids: Sequence[str]) -> list[int]:
         """Gives out slots: those that are free, the newest first, then new ones."""
-        if not ids:
-            return
         slots = [self._free.pop() for _ in range(min(len(ids), len(self._free)))]
         more, size = len(ids) - len(slots), len(self.names)
         slots += range(size, size + more)
@@ -296,6 +295,7 @@ class QuerySet:
             self.slot_of[id] = slot
         self.id_texts.put(slots, [public_name for _, public_name in keys])
         self.tenants.put(slots, [tenant for tenant, _ in keys])
+        return slots
 
     def _grow(self) -> None:
         """Room for twice as many slots."""

@@ -2,10 +2,11 @@
 
 ``rangewatch serve`` runs as a process of its own on an embedded file. Streams are put inside one query, which
 is registered, deleted and registered again; a collection of polygons is put, put again as it is, replaced by
-one of which every member differs, and deleted. All the while a probe sends an event to another source every
-20 ms and waits for its commit: its longest wait is what such a change costs the others.
+one of which every member differs, and deleted. At last one event is sent that very many queries hold, and
+what it causes is compared with them. All the while a probe sends an event to another source every 20 ms and
+waits for its commit: its longest wait is what such a change costs the others.
 
-    python -m tests.bench.bench_huge [--streams 1000000] [--members 100000]
+    python -m tests.bench.bench_huge [--streams 1000000] [--members 100000] [--matches 1000000]
 """
 
 from __future__ import annotations
@@ -86,8 +87,40 @@ def measure(what: str, client: httpx.Client, pid: int, probe: Probe, change: Cal
     )
 
 
-def run(folder: Path, streams: int, members: int) -> None:
-    with serving(folder) as served, httpx.Client(base_url=served.url, timeout=WITHIN_S) as client:
+def put_crowd(client: httpx.Client, count: int) -> None:
+    """Queries that all hold one point."""
+    client.put("/v1/sources/crowd", json={"attributes": {"x": "number"}}).raise_for_status()
+    for first in range(0, count, AT_ONCE):
+        numbers = range(first, min(count, first + AT_ONCE))
+        lines = [json.dumps({"id": f"c{n}", "source": "crowd", "where": f"x > {-1 - n}"}) for n in numbers]
+        client.post("/v1/queries:bulk", content="\n".join(lines)).raise_for_status()
+
+
+def told(client: httpx.Client, topic: str, field: str, count: int) -> tuple[int, int]:
+    """How many records of the source there are, and how many bytes the largest has. Raises AssertionError
+    unless together they name all queries of ``put_crowd`` once."""
+    after, records, largest, ids = 0, 0, 0, list[str]()
+    while True:
+        page = (
+            client.get(f"/v1/topics/{topic}", params={"after": after, "limit": 1000})
+            .raise_for_status()
+            .json()
+        )
+        for value in (record["value"] for record in page["records"]):
+            if value["source"] == "crowd":
+                records, largest = records + 1, max(largest, len(json.dumps(value)))
+                ids += value[field]
+        if page["next"] == after:
+            break
+        after = page["next"]
+    assert sorted(ids) == sorted(f"c{n}" for n in range(count)), f"{topic}: {len(ids)} ids of {count}"
+    return records, largest
+
+
+def run(folder: Path, streams: int, members: int, matches: int) -> None:
+    most = str(2 * (matches + members))
+    flags = ("--max-queries", most, "--max-queries-tenant", most, "--max-streams", str(2 * streams))
+    with serving(folder, *flags) as served, httpx.Client(base_url=served.url, timeout=WITHIN_S) as client:
         pid = served.process.pid
         for name in ("fleet", "probes"):
             body = {"attributes": {"x": "number", "y": "number"}}
@@ -118,16 +151,32 @@ def run(folder: Path, streams: int, members: int) -> None:
         changes.append(("collection deleted", lambda: client.delete("/v1/collections/zones")))
         for what, change in changes:
             measure(what, client, pid, probe, lambda change=change: change().raise_for_status())
+        put_crowd(client, matches)
+        event = {"stream_id": "one", "x": 0}
+        measure(
+            f"an event of {matches:,} matches",
+            client,
+            pid,
+            probe,
+            lambda: client.post("/v1/events?source=crowd&wait=true", json=event).raise_for_status(),
+        )
         probe.end()
+        for topic, field in (("matches", "queries"), ("borders", "enter")):
+            count, largest = told(client, topic, field, matches)
+            print(
+                f"{topic}: {count:,} records, the largest of {largest:,} bytes, name each query once",
+                flush=True,
+            )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench_huge")
     parser.add_argument("--streams", type=int, default=1_000_000)
     parser.add_argument("--members", type=int, default=100_000)
+    parser.add_argument("--matches", type=int, default=1_000_000)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        run(Path(folder), asked.streams, asked.members)
+        run(Path(folder), asked.streams, asked.members, asked.matches)
 
 
 if __name__ == "__main__":
