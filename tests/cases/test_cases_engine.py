@@ -12,4 +12,4 @@ from tests.cases.table import CASES, Case
 @pytest.mark.parametrize("mode", ["one", "batch", "restart"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_case(case: Case, mode: Mode) -> None:
-    play(case, EngineDriver(), mode, "s")
+    play(case, EngineDriver(), mode, "s", most_restarts=100)

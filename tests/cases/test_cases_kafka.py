@@ -48,13 +48,12 @@ def drivers(broker: Broker) -> Iterator[Drivers]:
     drivers.close()
 
 
-#: A case of more steps is a random walk that the other drivers go in both ways too.
-SHORT = 100
-#: Every case with all events between two commands in one poll; the short ones about restarts, crashes, moves
-#: and transactions also one message at a time.
+#: What differs from the embedded log, where every case is played one message at a time too.
+OWN = {"crash", "rebalance", "offsets", "transactions"}
+#: Every case with all events between two commands in one poll; some also one message at a time.
 WAYS: list[tuple[Case, Mode]] = [
     *((case, "batch") for case in CASES),
-    *((case, "one") for case in CASES if case.needs and len(case.body["steps"]) <= SHORT),
+    *((case, "one") for case in CASES if not OWN.isdisjoint(case.needs)),
 ]
 
 

@@ -1,6 +1,7 @@
 """Small worlds for the contract suite: ways to write boxes and points, and hypothesis strategies for them.
 
-``RANGEWATCH_INDEX_SUITE=small`` shrinks everything, for runs without the JIT or with checked array bounds.
+``RANGEWATCH_INDEX_SUITE=small`` shrinks everything, for runs without the JIT or with checked array bounds;
+``large`` draws ten times as much (``make soak``).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from hypothesis import strategies as st
 
 from service.index.protocol import Borders, Bounds, BoxIndex, Hits, Points, Slots
 
-SMALL = os.environ.get("RANGEWATCH_INDEX_SUITE") == "small"
+_SIZE = os.environ.get("RANGEWATCH_INDEX_SUITE")
+SMALL = _SIZE == "small"
 
 INF = math.inf
 NAN = math.nan
@@ -26,8 +28,8 @@ LOWEST = -MOST
 TINY = float(np.nextafter(0.0, 1.0))
 
 QUICK = settings(
-    max_examples=4 if SMALL else 15,
-    stateful_step_count=10 if SMALL else 25,
+    max_examples=4 if SMALL else 100 if _SIZE == "large" else 10,
+    stateful_step_count=10 if SMALL else 20,
     deadline=None,
     database=None,
     suppress_health_check=list(HealthCheck),
