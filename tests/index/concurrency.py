@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
-from service.index.protocol import Borders, Bounds, BoxIndex, Hits, Slots
+from service.index.protocol import Borders, Bounds, BoxIndex, Hits, Points, Slots
 from tests.index.slow import SlowTwin
 from tests.index.worlds import SMALL, Factory, same, slots
 
@@ -39,17 +40,23 @@ class Progress:
     failures: list[str] = field(default_factory=list)
 
 
-def answers_are_of_one_state(factory: Factory) -> None:
-    changes = _history(factory.dims, 12 if SMALL else 80)
-    points = np.random.default_rng(11).integers(0, 12, (3 if SMALL else 20, factory.dims)).astype(np.float64)
+@cache
+def _expected(dims: int) -> tuple[Points, Points, list[Change], list[Hits], list[Borders]]:
+    """Points, where they move to, the changes, and what is to be said of the points before and after each."""
+    changes = _history(dims, 12 if SMALL else 80)
+    points = np.random.default_rng(11).integers(0, 12, (3 if SMALL else 20, dims)).astype(np.float64)
     after = points[::-1].copy()
-    twin = SlowTwin(factory.dims)
+    twin = SlowTwin(dims)
     hits, borders = [twin.stab(points)], [twin.borders(points, after)]
     for change in changes:
         change.apply(twin)
         hits.append(twin.stab(points))
         borders.append(twin.borders(points, after))
+    return points, after, changes, hits, borders
 
+
+def answers_are_of_one_state(factory: Factory) -> None:
+    points, after, changes, hits, borders = _expected(factory.dims)
     index, progress = factory.make(), Progress()
     done = threading.Event()
 
