@@ -61,5 +61,9 @@ FACTORIES = (
     Factory("default-bitmaps-1d", 1, lambda: DefaultIndex(1, delta=0, choose=only("bitmaps"))),
     Factory("default-bitmaps-2d", 2, lambda: DefaultIndex(2, delta=3, choose=only("bitmaps"))),
     Factory("default-bitmaps-5d", 5, lambda: DefaultIndex(5, delta=0, choose=only("bitmaps"))),
+    Factory("default-grid-1d", 1, lambda: DefaultIndex(1, delta=0, fresh=0)),
+    Factory("default-grid-2d", 2, lambda: DefaultIndex(2, delta=3, fresh=0)),
+    Factory("default-grid-5d", 5, lambda: DefaultIndex(5, delta=0, fresh=0)),
+    Factory("default-grid-aside-3d", 3, lambda: MergedAside(3, aside=True, delta=2, fresh=4)),
     Factory("default-aside-3d", 3, lambda: MergedAside(3, aside=True, delta=2)),
 )

@@ -10,6 +10,7 @@ Not for: arrays that grow.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,20 +24,33 @@ Arena = NDArray[np.uint8]
 
 def arena_of(arrays: Sequence[NDArray[Any]]) -> tuple[Arena, list[NDArray[Any]]]:
     """An arena of copies of the arrays, and these, views of it in the shapes that they had. O(bytes)."""
-    header = np.zeros(2 * len(arrays), np.int64)
+    arena, views = empty_arena([(array.dtype, array.shape) for array in arrays])
+    for array, view in zip(arrays, views, strict=True):
+        view[...] = array
+    return arena, views
+
+
+def empty_arena(
+    kinds: Sequence[tuple[np.dtype[Any], tuple[int, ...]]],
+) -> tuple[Arena, list[NDArray[Any]]]:
+    """An arena of zeros for arrays of these types and shapes, and these. O(arrays): the system gives the
+    memory as it is written."""
+    header = np.zeros(2 * len(kinds), np.int64)
     end = _lines(header.nbytes)
-    for number, array in enumerate(arrays):
-        header[2 * number : 2 * number + 2] = end, end + array.nbytes
-        end = _lines(end + array.nbytes)
+    for number, (dtype, shape) in enumerate(kinds):
+        nbytes = math.prod(shape) * dtype.itemsize
+        header[2 * number : 2 * number + 2] = end, end + nbytes
+        end = _lines(end + nbytes)
     room = np.zeros(end + _LINE, np.uint8)
     first = -room.ctypes.data % _LINE
     arena = room[first : first + end]
     arena[: header.nbytes].view(np.int64)[:] = header
-    views = []
-    for array, begin, stop in zip(arrays, header[::2].tolist(), header[1::2].tolist(), strict=True):
-        view = arena[begin:stop].view(array.dtype).reshape(array.shape)
-        view[...] = array
-        views.append(view)
+    views = [
+        arena[begin:stop].view(dtype).reshape(shape)
+        for (dtype, shape), begin, stop in zip(
+            kinds, header[::2].tolist(), header[1::2].tolist(), strict=True
+        )
+    ]
     return arena, views
 
 

@@ -12,6 +12,7 @@ Not for: when levels are made (``mixed``), which parts (``chooser``).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from service.index.answers import Keys
 from service.index.default.border_lists import BorderLists
 from service.index.default.chooser import STRUCTURES, Choice, Choose
+from service.index.default.fresh import FreshPart
 from service.index.default.part import NEVER, Part, Sparse, constrained, joined, taken
 from service.index.default.several import Several
 from service.index.default.windows_living import Living
@@ -44,17 +46,30 @@ class PartView(NamedTuple):
 class Level:
     """n boxes in parts; see the module. Built in O(n log n)."""
 
-    def __init__(self, boxes: Sparse, dims: int, choose: Choose) -> None:
+    def __init__(self, boxes: Sparse, parts: Sequence[tuple[Part, PartView]], dims: int) -> None:
+        """``boxes``: the living ones of the parts, in any order."""
         self._dims = dims
-        choices = choose(boxes, dims) if len(boxes) else ()
-        self.parts: tuple[Part, ...] = tuple(
-            STRUCTURES[one.structure].make(one.boxes, dims) for one in choices
-        )
+        self.parts: tuple[Part, ...] = tuple(part for part, _ in parts)
+        self.views = [view for _, view in parts]
         self._by_slot = [np.argsort(part.slots, kind="stable").astype(np.int32) for part in self.parts]
         self.several = Several(boxes)
         self._living = [Living(part.removed_at) for part in self.parts]
         self._lists: tuple[BorderLists, ...] | None = None
-        self.views = [_viewed(part, choice, dims) for part, choice in zip(self.parts, choices, strict=True)]
+
+    @classmethod
+    def of(cls, boxes: Sparse, dims: int, choose: Choose) -> Level:
+        """The boxes, in the parts that are chosen for them."""
+        choices = choose(boxes, dims) if len(boxes) else ()
+        parts = [STRUCTURES[one.structure].make(one.boxes, dims) for one in choices]
+        return cls(
+            boxes, [(part, _viewed(part, one, dims)) for part, one in zip(parts, choices, strict=True)], dims
+        )
+
+    @classmethod
+    def around(cls, part: FreshPart, version: int, dims: int) -> Level:
+        """The boxes of a grid, where they are, for versions from this on."""
+        boxes = taken(part.boxes(), np.flatnonzero(part.removed_at > version))
+        return cls(boxes, [(part, fresh_view(part, dims))], dims)
 
     @property
     def unique(self) -> bool:
@@ -139,10 +154,24 @@ class Level:
             part.check()
             assert np.array_equal(np.sort(by_slot), np.arange(len(part.slots)))
             assert (np.diff(part.slots[by_slot]) >= 0).all()
-        slots, counts = np.unique(np.concatenate([part.slots for part in self.parts]), return_counts=True)
-        assert np.array_equal(self.several.slots, slots[counts > 1])
+        living = [part.slots[part.removed_at == NEVER] for part in self.parts]
+        slots, counts = np.unique(np.concatenate(living), return_counts=True)
+        assert np.isin(slots[counts > 1], self.several.slots).all()
         for lists in self._lists or ():
             lists.check()
+
+
+def fresh_view(part: FreshPart, dims: int) -> PartView:
+    """A grid, as it is now."""
+    return PartView(
+        structure="grid",
+        reason="came lately",
+        attributes=tuple(constrained(part.boxes(), dims).tolist()),
+        boxes=len(part.slots),
+        removed=int(np.count_nonzero(part.removed_at != NEVER)),
+        nbytes=part.nbytes,
+        predicted_ns=part.predicted_ns,
+    )
 
 
 def _viewed(part: Part, choice: Choice, dims: int) -> PartView:

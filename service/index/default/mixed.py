@@ -1,9 +1,11 @@
 """The default index: any number of attributes, any mixture of boxes, changed while it is read.
 
-Idea: new boxes go into a small *delta*, which is scanned. When it is full it becomes a *level*: immutable
-parts, each in the structure that suits its boxes (``chooser``). Levels of like size are merged, so there are
-few, and a box is filed again O(log n) times. Removed boxes are marked with the version from which they are
-gone. A reader takes one snapshot, with its version, and never waits.
+Idea: new boxes go into a small *delta*, which is scanned. Beside many others they go on to a *grid*
+(``fresh``), which takes them in O(1); when it has half as many as are filed, it is merged with them. The
+others, and those that a grid does not take, become a *level* when the delta is full: immutable parts, each in
+the structure that suits its boxes (``chooser``). Levels of like size are merged, so there are few. Removed
+boxes are marked with the version from which they are gone. A reader takes one snapshot, with its version, and
+never waits.
 
 Merging large levels takes seconds. By default it is done at once, by the caller that made it due. An index
 that is told to merge *aside* lets the caller file a small level only, the youngest, and leaves the others
@@ -11,10 +13,10 @@ to whoever asks for ``rebuild``: that may ``run`` on any thread while the index 
 ``adopt`` swaps it in.
 
 A move is answered from border lists as long as it crosses fewer borders than looking up both ends would cost;
-else both ends are looked up.
+else both ends are looked up. A grid has no such lists: who is asked about moves has levels alone.
 
-Invariants: all boxes of a slot are in the delta, or in one level. Boxes that constrain nothing are in no
-level: their slots are ``free``. Exact on float64, because every part is.
+Invariants: all boxes of a slot are in the delta, in the grid, or in one level. Boxes that constrain nothing
+are in none of these: their slots are ``free``. Exact on float64, because every part is.
 
 Not for: one structure on its own (the paper's are measured apart).
 """
@@ -33,7 +35,8 @@ from service.index.boxes import REMOVED, Boxes, LiveSlots, living, no_boxes
 from service.index.default.chooser import Choose, Shape, chosen, scan_ns
 from service.index.default.crossings import borders_of
 from service.index.default.delta import Delta
-from service.index.default.level import Level, PartView
+from service.index.default.fresh import Fresh, FreshPart
+from service.index.default.level import Level, PartView, fresh_view
 from service.index.default.part import NEVER, Part, Sparse, joined, sparse
 from service.index.default.segment import meets
 from service.index.kernel import kernel, reads
@@ -44,6 +47,12 @@ _DELTA = 1024
 """Boxes that wait in the delta: a scan of them costs about what a level costs to search."""
 _MERGE = 2
 """A level is merged when what it is merged with is at least 1 / _MERGE of its size."""
+_FRESH = 8192
+"""Boxes that are filed, from which on new ones are kept in a grid. Of fewer there are two levels."""
+_FRESH_SHARE = 2
+"""A grid takes 1 / _FRESH_SHARE of the boxes that are filed: then both are merged."""
+_FEW = 8
+"""Of the boxes that may wait in the delta, so many times less go to the grid together."""
 _GROWN = 8
 """Full deltas that go into the youngest level though the index merges aside: its caller files them, in a
 hundredth of a second. A larger one is left to the merges, and the next begins."""
@@ -61,7 +70,8 @@ class _Snapshot(NamedTuple):
     unique: bool
     """Whether no slot has more than one box, so that none is found twice around a point."""
     parts: tuple[Part, ...]
-    """Of all levels."""
+    """Of all levels, and the fresh boxes."""
+    fresh: FreshPart | None
 
 
 class Rebuild:
@@ -81,7 +91,7 @@ class Rebuild:
         """Files the boxes that lived when it was made, with their borders if moves are asked about.
         O(n log n) for its n boxes."""
         boxes = joined([level.boxes(self.version) for level in self.levels])
-        level = Level(boxes, self._dims, self._choose)
+        level = Level.of(boxes, self._dims, self._choose)
         if self._moves:
             level.borders  # noqa: B018  (made here: whoever adopts it should not wait for it)
         self.level = level
@@ -90,19 +100,29 @@ class Rebuild:
 class DefaultIndex:
     """A ``BoxIndex``; see ``protocol`` for what it takes, raises and promises, and the module.
 
-    ``choose`` makes the parts of a level. ``delta`` is the number of boxes that may wait to be filed.
+    ``choose`` makes the parts of a level. ``delta`` is the number of boxes that may wait to be filed,
+    ``fresh`` the number that are filed before others go into a grid.
     """
 
     def __init__(
-        self, dims: int, *, aside: bool = False, delta: int = _DELTA, choose: Choose = chosen
+        self,
+        dims: int,
+        *,
+        aside: bool = False,
+        delta: int = _DELTA,
+        fresh: int = _FRESH,
+        choose: Choose = chosen,
     ) -> None:
         self.dims = dims
         self._aside = aside
-        self._most_waiting = delta
+        self._most_waiting = self._next = delta
+        self._least_filed = fresh
         self._grown = _GROWN * max(delta, 1)
         self._choose = choose
         self._live = LiveSlots(dims)
         self._delta = Delta(dims)
+        self._fresh: Fresh | None = None
+        self._around: tuple[FreshPart, Level] | None = None
         self._collector = Collector()
         self._moves = Collector()
         self._follows_moves = False
@@ -116,24 +136,73 @@ class DefaultIndex:
     @property
     def nbytes(self) -> int:
         held = self._live.nbytes + self._delta.nbytes + self._snapshot.free.nbytes
+        held += self._fresh.nbytes if self._fresh is not None else 0
         return held + sum(level.nbytes for level in self._snapshot.levels)
 
     # ---- changes
 
     def insert(self, slots: Slots, lo: Bounds, hi: Bounds) -> None:
-        """O(1) a box, and amortised O(log n) filings of it; aside, a constant number by the caller."""
+        """O(1) a box, and amortised O(1) filings of it where a grid takes it, else O(log n); aside, a
+        constant number by the caller."""
         slots, lo, hi = self._live.add(slots, lo, hi)
         if len(slots) == 0:
             return
+        if self._delta.boxes.size + len(slots) > self._next:
+            self._pass_on(slots, lo, hi)
+            return
+        self._delta.insert(slots, lo, hi)
+        # One by one boxes come in 7 us each: no more is made anew than has to be.
+        version, _, free, levels, unique, parts, fresh = self._snapshot
+        unique = unique and self._delta.unique
+        self._snapshot = _Snapshot(version, self._delta.boxes, free, levels, unique, parts, fresh)
+
+    def _pass_on(self, slots: Slots, lo: Bounds, hi: Bounds) -> None:
+        """Takes new boxes and all that wait: the grid gets what it takes, a level the rest if it is much."""
         delta = self._delta
-        if delta.boxes.size + len(slots) > self._most_waiting:
-            slots, lo, hi = _behind(delta.taken(), (slots, lo, hi))
-            if len(slots) > self._most_waiting // 2:
-                self._file(slots, lo, hi)
-                return
-        delta.insert(slots, lo, hi)
+        fresh = self._grid_for(delta.boxes.size + len(slots))
+        slots, lo, hi = _behind(delta.taken(), (slots, lo, hi))
+        if fresh is not None:
+            slots, lo, hi = fresh.insert(slots, lo, hi)
         version, _, free, levels, *_ = self._snapshot
+        self._next = self._most_waiting
+        if len(slots) > self._most_waiting // 2:
+            free, levels = self._filed(slots, lo, hi)
+        else:
+            delta.insert(slots, lo, hi)
+            if fresh is not None:
+                self._next = min(len(slots) + self._most_waiting // _FEW, self._most_waiting)
         self._snapshot = self._snapshot_of(version, free, levels)
+        if not self._aside:
+            self._merge_at_once()
+
+    def _grid_for(self, boxes: int) -> Fresh | None:
+        """The grid, with room for so many boxes, if enough others are filed for it to be worth it."""
+        filed = sum(level.living for level in self._snapshot.levels)
+        if self._fresh is not None and (self._follows_moves or not self._fresh.takes(boxes)):
+            self._seal()
+        if self._follows_moves or filed < self._least_filed or _FRESH_SHARE * boxes > filed:
+            return None
+        if self._fresh is None:
+            # When the next do not fit, there are enough for a merge.
+            room = filed // _FRESH_SHARE + self._most_waiting
+            self._fresh = Fresh(self._snapshot.parts, self.dims, room)
+        return self._fresh if self._fresh.takes(boxes) else None
+
+    def _seal(self) -> None:
+        """Makes a level of the grid."""
+        version, _, free, levels, *_ = self._snapshot
+        levels = self._sealed(levels)
+        self._snapshot = self._snapshot_of(version, free, levels)
+
+    def _sealed(self, levels: tuple[Level, ...]) -> tuple[Level, ...]:
+        """The levels with the grid, which takes no more, as the youngest."""
+        fresh, self._fresh = self._fresh, None
+        if fresh is None or not fresh.living:
+            return levels
+        level = Level.around(fresh.sealed(), self._snapshot.version, self.dims)
+        if self._follows_moves:
+            level.borders  # noqa: B018
+        return (*levels, level)
 
     def remove(self, slots: Slots) -> None:
         """O(log n) a slot and level."""
@@ -153,6 +222,8 @@ class DefaultIndex:
             version += 1
             for level in snapshot.levels:
                 level.remove(filed, version)
+            if self._fresh is not None:
+                self._fresh.remove(filed, version)
         free = snapshot.free
         if len(free):
             free = free[~np.isin(free, filed)]
@@ -160,8 +231,8 @@ class DefaultIndex:
         if not self._aside:
             self._merge_at_once()
 
-    def _file(self, slots: Slots, lo: Bounds, hi: Bounds) -> None:
-        """Files new boxes as a level, together with the levels that are not much larger."""
+    def _filed(self, slots: Slots, lo: Bounds, hi: Bounds) -> tuple[Slots, tuple[Level, ...]]:
+        """The free slots and the levels with new boxes as a level, together with those not much larger."""
         version, _, free, levels, *_ = self._snapshot
         boxes, everywhere = _parted(slots, lo, hi)
         free = np.union1d(free, everywhere).astype(np.int32)
@@ -173,24 +244,29 @@ class DefaultIndex:
             total += level.living
         if total:
             kept.append(self._level(joined(merged)))
-        self._snapshot = self._snapshot_of(version, free, tuple(kept))
-        if not self._aside:
-            self._merge_at_once()
+        return free, tuple(kept)
 
     def _snapshot_of(self, version: int, free: Slots, levels: tuple[Level, ...]) -> _Snapshot:
-        """A snapshot with the delta as it is."""
+        """A snapshot with the delta and the grid as they are."""
         unique = self._delta.unique and all(level.unique for level in levels)
         parts = tuple(part for level in levels for part in level.parts)
-        return _Snapshot(version, self._delta.boxes, free, levels, unique, parts)
+        fresh = None
+        if self._fresh is not None and self._fresh.size:
+            fresh = self._fresh.part
+            unique, parts = unique and self._fresh.unique, (*parts, fresh)
+        return _Snapshot(version, self._delta.boxes, free, levels, unique, parts, fresh)
 
     def _level(self, boxes: Sparse) -> Level:
-        level = Level(boxes, self.dims, self._choose)
+        level = Level.of(boxes, self.dims, self._choose)
         if self._follows_moves:
             level.borders  # noqa: B018  (made now: the next move should not wait for it)
         return level
 
     def rebuild(self) -> Rebuild | None:
         """What there is to merge, if anything. Writer only."""
+        fresh = self._fresh
+        if fresh is not None and (self._follows_moves or fresh.stale):
+            self._seal()
         levels = self._snapshot.levels
         growing = self._aside and len(levels) > 0 and levels[-1].living <= self._grown
         # One that grows meanwhile would make what is made of it useless.
@@ -234,7 +310,7 @@ class DefaultIndex:
     def _with_young_marks(self) -> _Snapshot:
         """Versions are used up: everything is filed once more, and they begin again."""
         version, _, free, levels, *_ = self._snapshot
-        boxes = joined([level.boxes(version) for level in levels])
+        boxes = joined([level.boxes(version) for level in self._sealed(levels)])
         return self._snapshot_of(0, free, (self._level(boxes),) if len(boxes) else ())
 
     # ---- answers
@@ -266,7 +342,7 @@ class DefaultIndex:
             return self._moved(snapshot, before, after)
         self._far_batches = 0
         if snapshot.delta.size:  # it has no lists: both ends are looked up in it for every row
-            delta = snapshot._replace(free=snapshot.free[:0], levels=(), parts=())
+            delta = snapshot._replace(free=snapshot.free[:0], parts=())
             keys.append(_as_keys(self._moved(delta, before, after), None))
         if far.any():
             rows = np.flatnonzero(far)
@@ -278,14 +354,25 @@ class DefaultIndex:
         """Makes now what the first question about moves would have to wait for, and from now on with every
         level. O(n d log n)."""
         self._follows_moves = True
+        self._seal()
         for level in self._snapshot.levels:
             level.borders  # noqa: B018
+
+    def _as_levels(self, snapshot: _Snapshot) -> tuple[Level, ...]:
+        """All that is filed, fresh boxes too, with borders. From the first question about moves on the next
+        change files them, so what is made of them is the same till then."""
+        part, known = snapshot.fresh, self._around
+        if part is None:
+            return snapshot.levels
+        if known is None or known[0] is not part:
+            self._around = known = part, Level.around(part, snapshot.version, self.dims)
+        return (*snapshot.levels, known[1])
 
     def _near_moves(
         self, snapshot: _Snapshot, before: Points, after: Points, far: NDArray[np.bool_]
     ) -> list[Keys]:
         """The moves of rows that cross few borders, in the levels; sets ``far`` for the others."""
-        version, _, _, levels, *_ = snapshot
+        version, levels = snapshot.version, self._as_levels(snapshot)
         worth_ns = _two_look_ups_ns(levels)
         found: list[Keys] = []
         for level in levels:
@@ -310,27 +397,34 @@ class DefaultIndex:
         require_one_shape(before, after)
         before, after = _whole(as_points(before, self.dims)), _whole(as_points(after, self.dims))
         self._follows_moves = True
-        version, delta, _, levels, *_ = self._snapshot
+        snapshot = self._snapshot
+        version, delta, *_ = snapshot
         pairs: set[tuple[int, int]] = set()
-        for level in levels:
+        for level in self._as_levels(snapshot):
             pairs |= _met(level, before, after, version, box_by_box)
         waiting = living(delta)
         boxes, _ = _parted(delta.slots[waiting], delta.lo[waiting], delta.hi[waiting])
         if len(boxes):
-            pairs |= _met(Level(boxes, self.dims, self._choose), before, after, 0, box_by_box)
+            pairs |= _met(Level.of(boxes, self.dims, self._choose), before, after, 0, box_by_box)
         found = np.array(sorted(pairs), np.int32).reshape(-1, 2)
         return Hits(np.ascontiguousarray(found[:, 0]), np.ascontiguousarray(found[:, 1]))
 
     def views(self) -> list[PartView]:
         """What the index is made of, largest level first, the delta last; for people. O(parts)."""
-        _, delta, free, levels, *_ = self._snapshot
+        _, delta, free, levels, _, _, fresh = self._snapshot
         views = [view for level in levels for view in level.views]
+        views += [fresh_view(fresh, self.dims)] if fresh is not None else []
         return [*views, *([_free_view(free)] if len(free) else []), _delta_view(delta, self.dims)]
 
     def holding(self, slot: int) -> list[tuple[PartView, int]]:
         """The parts, as in ``views``, that hold boxes of a slot, and how many; for people. O(delta)."""
         snapshot = self._snapshot
         found = [part for level in snapshot.levels for part in level.holding(slot, snapshot.version)]
+        fresh = snapshot.fresh
+        if fresh is not None:
+            here = (fresh.slots == slot) & (fresh.removed_at > snapshot.version)
+            if here.any():
+                found.append((fresh_view(fresh, self.dims), int(np.count_nonzero(here))))
         if (snapshot.free == slot).any():
             found.append((_free_view(snapshot.free), 1))
         waiting = int(np.count_nonzero(snapshot.delta.slots[: snapshot.delta.size] == slot))
@@ -339,15 +433,22 @@ class DefaultIndex:
         return found
 
     def check(self) -> None:
-        version, delta, free, levels, unique, _ = self._snapshot
+        version, delta, free, levels, unique, _, fresh = self._snapshot
         self._delta.check()
         assert delta is self._delta.boxes
-        assert unique == (self._delta.unique and all(level.unique for level in levels))
-        assert delta.size <= self._most_waiting
+        assert delta.size <= self._next <= self._most_waiting
         filed = [free]
+        uniques = [self._delta.unique, *(level.unique for level in levels)]
         for level in levels:
             level.check()
             filed.append(np.unique(level.boxes(version).slots))
+        if self._fresh is not None:
+            self._fresh.check()
+            uniques.append(self._fresh.unique)
+        assert fresh is (self._fresh.part if self._fresh is not None and self._fresh.size else None)
+        if fresh is not None:
+            filed.append(np.unique(fresh.slots[fresh.removed_at > version]))
+        assert unique == all(uniques)
         slots = np.concatenate([*filed, np.unique(delta.slots[: delta.size])]).tolist()
         assert sorted(slot for slot in slots if slot != REMOVED) == self._live.named().tolist()
 
@@ -418,7 +519,7 @@ def _all_somewhere(points):  # type: ignore[no-untyped-def]
 
 
 def _stabbed(snapshot: _Snapshot, points: Points, out: Keys) -> int:
-    version, (near, lo, hi, slots, size, _), free, _, _, parts = snapshot
+    version, (near, lo, hi, slots, size, _), free, _, _, parts, _ = snapshot
     found = 0
     if size:
         with np.errstate(over="ignore"):  # only without the JIT does rounding to float32 warn
