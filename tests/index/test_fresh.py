@@ -69,7 +69,7 @@ def test_who_read_before_goes_on_to_see_what_was_there() -> None:
         fresh.insert(numbers[cut], lo[cut], hi[cut])
         fresh.remove(numbers[cut[:1]] - 1, version + 1)
         readers.append((fresh.part, version + 1, found(fresh.part, points, version + 1)))
-    assert len({len(expected) for _, _, expected in readers}) > 5
+    assert len({len(expected) for _, _, expected in readers}) > 2
     for part, version, expected in readers:
         assert found(part, points, version) == expected
         part.check()

@@ -28,12 +28,13 @@ FILES = (
     "test_baselines_boxes.py",
     "test_baselines_borders.py",
     "test_contract.py",
+    "test_fresh.py",
 )
 
 
 #: Of many boxes, too many for plain Python, and full of unsigned indexes: what they are about is there too in
 #: the contract suite. Of the others numpy checks every access, without the JIT.
-LARGE = ("test_kd.py", "test_windows.py", "test_bitmaps.py", "test_default.py")
+LARGE = ("test_kd.py", "test_windows.py", "test_bitmaps.py", "test_default.py", "test_fresh.py")
 
 
 #: Threads that take turns in plain Python tell nothing of kernels that run beside each other.

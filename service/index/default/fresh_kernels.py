@@ -236,7 +236,7 @@ def mark(slots, version, newest, previous, removed_at):  # type: ignore[no-untyp
     newest ones."""
     count = 0
     for slot in slots:
-        box = newest[slot] if slot < len(newest) else np.int32(0)
+        box = newest[slot] if 0 <= slot < len(newest) else np.int32(0)
         while box and removed_at[box - 1] == 2147483647:
             removed_at[box - 1] = version
             count += 1
