@@ -60,6 +60,13 @@ def test_boxes_of_many_planes_that_share_few_buckets(limit: int) -> None:
     assert found(fresh.part, np.full((3, 2), NAN)) == []
 
 
+def test_a_box_of_four_cells_in_two_buckets_is_found_once() -> None:
+    fresh = grid(3)
+    fresh.insert(slots(3), np.array([[-0.01, -0.01]]), np.array([[0.01, 0.01]]))
+    fresh.check()
+    assert found(fresh.part, np.zeros((1, 2))) == [3]
+
+
 def test_who_read_before_goes_on_to_see_what_was_there() -> None:
     numbers, lo, hi = squares(COUNT, 2)
     points = np.random.default_rng(5).random((200, 2))
