@@ -300,5 +300,9 @@ def is_text(node: Node) -> bool:
     return node.kind in TEXTS
 
 
+def is_id(node: Node) -> bool:
+    return node.kind in TEXTS | INTEGERS
+
+
 def is_number(node: Node) -> bool:
     return node.kind in NUMBERS or (node.logical == "decimal" and node.kind in ("bytes", "fixed"))

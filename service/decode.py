@@ -79,9 +79,10 @@ class Decoder:
         """Nothing to learn."""
 
     def _flat_reader(self) -> FlatReader | None:
-        """None where a field lies in an object, or two at one place."""
+        """None where a field lies in an object, or two at one place, or events have ids, which may be of two
+        types."""
         paths = self._rules.paths
-        if any(len(path) > 1 for path in paths) or len(set(paths)) < len(paths):
+        if self._rules.has_ids or any(len(path) > 1 for path in paths) or len(set(paths)) < len(paths):
             return None
         return FlatReader([name for (name,) in paths], self._rules.numbers, self._max_bytes)
 
@@ -90,6 +91,7 @@ class Decoder:
         number: Any = float | None if rules.takes_nulls else float
         text: Any = str | None | UnsetType if rules.takes_nulls else str
         types = [str, int | None, *(number if is_number else text for is_number in rules.numbers)]
+        types += [str | int | None] * rules.has_ids
         defaults = ["", None, *rules.absent]
         tree: dict[str, Any] = {}
         for path, leaf in zip(rules.paths, zip(types, defaults, strict=True), strict=True):
@@ -180,8 +182,8 @@ class Decoder:
 
 
 def _together(one: Batch, other: Batch) -> Batch:
-    """Two batches of one poll, in the order of the log."""
-    pairs: Any = zip(one._replace(stream_ids=()), other._replace(stream_ids=()), strict=True)
+    """Two batches of one poll, without ids of events, in the order of the log."""
+    pairs: Any = zip(one._replace(stream_ids=())[:-1], other._replace(stream_ids=())[:-1], strict=True)
     columns: list[Any] = [np.concatenate(pair) for pair in pairs]
     both = Batch(*columns)._replace(stream_ids=[*one.stream_ids, *other.stream_ids])
     return both.take(np.lexsort((both.items, both.offsets)))

@@ -22,7 +22,7 @@ from typing import Any
 
 from fastavro import parse_schema, schemaless_reader
 
-from service.avro_schema import PER_MS, Cleaner, Leaf, Node, is_number, is_text, is_time, leaf_at
+from service.avro_schema import PER_MS, Cleaner, Leaf, Node, is_id, is_number, is_text, is_time, leaf_at
 from service.literals import shown
 from service.model import Reason
 from service.protobuf_schema import Path, Wanted
@@ -38,7 +38,7 @@ _OF_THIS_RUN = re.compile(r"<[^<>]* at 0x[0-9a-fA-F]+>")
 
 
 class AvroForm:
-    """See the module. ``absent`` is what stands for an attribute that is not there, by attribute."""
+    """See the module. ``absent`` is as ``Rules`` has it."""
 
     def __init__(self, root: Node, paths: Sequence[Path], absent: Sequence[Any]) -> None:
         self._one = parse_schema(Cleaner().schema(root))
@@ -125,7 +125,7 @@ def _with_id(fields: Fields) -> Fields | None:
 def _is_sure(leaf: Leaf, wanted: Wanted) -> bool:
     if leaf.node is None:
         return wanted is not Wanted.KEY
-    serves = {Wanted.NUMBER: is_number, Wanted.TIME: is_time}.get(wanted, is_text)
+    serves = {Wanted.NUMBER: is_number, Wanted.TIME: is_time, Wanted.ID: is_id}.get(wanted, is_text)
     return leaf.sure and serves(leaf.node)
 
 

@@ -26,7 +26,7 @@ class _Unsure(Exception):
 
 
 class ProtobufForm:
-    """See the module. ``absent`` is what stands for an attribute that is not there, by attribute."""
+    """See the module. ``absent`` is as ``Rules`` has it."""
 
     def __init__(self, description: Description, absent: Sequence[Any]) -> None:
         self._parse = description.read

@@ -14,14 +14,20 @@ import binascii
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from service.avro_schema import Node, is_number, is_text, is_time, leaf_at, read_schema
+from service.avro_schema import Node, is_id, is_number, is_text, is_time, leaf_at, read_schema
 from service.literals import shown
 from service.model import AttributeType, Avro, Protobuf, Reason, Refusal, Source
 from service.protobuf_schema import Description, Path, Wanted, describe
 
 JSON = "json"
 _FIELDS = {"avro": ("type", "schema", "registry"), "protobuf": ("type", "descriptors", "message", "registry")}
-_SERVES = {Wanted.KEY: is_text, Wanted.TEXT: is_text, Wanted.NUMBER: is_number, Wanted.TIME: is_time}
+_SERVES = {
+    Wanted.KEY: is_text,
+    Wanted.TEXT: is_text,
+    Wanted.ID: is_id,
+    Wanted.NUMBER: is_number,
+    Wanted.TIME: is_time,
+}
 
 
 def parse_format(given: Any) -> Avro | Protobuf | None:
@@ -82,7 +88,8 @@ def check_format(source: Source) -> None:
 
 
 def paths_of(source: Source) -> list[Path]:
-    """What is read of each event: the stream id, the time, the attributes."""
+    """What is read of each event, in the order of ``Rules``: the stream id, the time, the attributes, the
+    id."""
     paths = [
         Path(tuple(source.key.split(".")), Wanted.KEY, "key"),
         Path(tuple(source.ts.split(".")), Wanted.TIME, "ts", optional=source.ts == "ts"),
@@ -91,6 +98,8 @@ def paths_of(source: Source) -> list[Path]:
         wanted = Wanted.NUMBER if kind is AttributeType.NUMBER else Wanted.TEXT
         field = f"paths.{name}" if name in source.paths else f"attributes.{name}"
         paths.append(Path(tuple(source.paths.get(name, name).split(".")), wanted, field))
+    if source.dedup is not None:
+        paths.append(Path(tuple(source.dedup.by.split(".")), Wanted.ID, "dedup.by"))
     return paths
 
 
@@ -129,6 +138,7 @@ def _check_avro(root: Node, path: Path) -> None:
 _MEANT = {
     Wanted.KEY: "a string",
     Wanted.TEXT: "a string or an enum",
+    Wanted.ID: "a string, an enum, an int or a long",
     Wanted.NUMBER: "an int, long, float, double or decimal",
     Wanted.TIME: "a long of ms since 1970, or a timestamp",
 }

@@ -32,6 +32,7 @@ from service.model import (
     MOST_DISJUNCTS,
     Aggregates,
     AttributeType,
+    Dedup,
     Initial,
     Kind,
     Late,
@@ -65,6 +66,8 @@ __all__ = [
 MAX_ATTRIBUTES = 200
 MAX_NAME = 64
 MAX_PATH = 200
+#: Ids of events that a stream remembers at the most.
+MAX_EVENT_IDS = 10_000
 
 #: Durations beyond this are mistakes; it keeps sums with timestamps exact in every client's JSON.
 MAX_DURATION_MS = 100 * 365 * 86_400_000
@@ -91,9 +94,10 @@ _AGGREGATES_FIELDS = ("every", "of")
 _SOURCE_FIELDS = dict.fromkeys(
     (
         *("attributes", "topic", "key", "ts", "paths", "missing", "nulls", "late"),
-        *("stream_ttl", "stale_after", "format"),
+        *("stream_ttl", "stale_after", "format", "dedup"),
     )
 )
+_DEDUP_FIELDS = ("by", "last")
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -486,9 +490,9 @@ def _instant_ms(given: Any, field: str) -> int:
 def parse_source(name: str, body: Any) -> Source:
     """A source from its name and whole body; what the body leaves out has its default.
 
-    Every field of an event is read once: ``key``, ``ts`` and each attribute have paths of their own, none
-    inside another, so an attribute named ``ts`` needs another path or another time field. Raises Refusal:
-    bad_id (the name), unknown_field, missing_field, unknown_attribute, limit, bad_value, syntax.
+    Every field of an event is read once: ``key``, ``ts``, ``dedup.by`` and each attribute have paths of their
+    own, none inside another, so an attribute named ``ts`` needs another path or another time field. Raises
+    Refusal: bad_id (the name), unknown_field, missing_field, unknown_attribute, limit, bad_value, syntax.
     """
     if not isinstance(name, str) or not _SOURCE_NAME.fullmatch(name) or name in (".", ".."):
         raise Refusal(Reason.BAD_ID, "name", "must be 1 to 100 of A-Z a-z 0-9 . _ - and neither . nor ..")
@@ -506,6 +510,7 @@ def parse_source(name: str, body: Any) -> Source:
         stream_ttl=_optional_duration(body, "stream_ttl"),
         stale_after=_optional_duration(body, "stale_after"),
         format=parse_format(body.get("format", JSON)),
+        dedup=_dedup(body.get("dedup")),
     )
     _check_paths_differ(source)
     check_format(source)
@@ -525,8 +530,9 @@ def check_collection_name(name: str) -> None:
 
 def source_body(source: Source) -> dict[str, Any]:
     """The whole body, ready for JSON, in the order of the contract; attributes in the order of columns. The
-    format stands there if it is not JSON, so that entries of older versions are what they were."""
-    body = {
+    format stands there if it is not JSON, and ``dedup`` if there is one, so that entries of older versions
+    are what they were."""
+    body: dict[str, Any] = {
         "attributes": {name: kind.value for name, kind in source.attributes.items()},
         "topic": source.topic,
         "key": source.key,
@@ -538,7 +544,16 @@ def source_body(source: Source) -> dict[str, Any]:
         "stream_ttl": source.stream_ttl,
         "stale_after": source.stale_after,
     }
-    return body if source.format is None else {**body, "format": format_body(source.format)}
+    if source.format is not None:
+        body["format"] = format_body(source.format)
+    if source.dedup is not None:
+        body["dedup"] = dedup_body(source.dedup)
+    return body
+
+
+def dedup_body(dedup: Dedup | None) -> dict[str, Any] | None:
+    """Ready for JSON."""
+    return None if dedup is None else dedup._asdict()
 
 
 def _attributes(given: Any) -> dict[str, AttributeType]:
@@ -590,8 +605,30 @@ def _paths(given: Any, attributes: Mapping[str, Any]) -> dict[str, str]:
     return {name: _path(path, f"paths.{name}") for name, path in given.items()}
 
 
+def _dedup(given: Any) -> Dedup | None:
+    if given is None:
+        return None
+    if not isinstance(given, dict):
+        detail = 'must be null, or an object such as {"by": "event_id", "last": 100}'
+        raise Refusal(Reason.BAD_VALUE, "dedup", detail)
+    for name in given:
+        if name not in _DEDUP_FIELDS:
+            detail = f"is no field of dedup; there are {', '.join(_DEDUP_FIELDS)}"
+            raise Refusal(Reason.UNKNOWN_FIELD, f"dedup.{shown(name)}", detail)
+    if "by" not in given:
+        raise Refusal(Reason.MISSING_FIELD, "dedup.by", "is needed: the field that has the id of an event")
+    dedup = Dedup(_path(given["by"], "dedup.by"))
+    last = given.get("last", dedup.last)
+    if isinstance(last, bool) or not isinstance(last, int) or not 1 <= last <= MAX_EVENT_IDS:
+        detail = f"must be a whole number from 1 to {MAX_EVENT_IDS}: how many ids a stream remembers"
+        raise Refusal(Reason.BAD_VALUE, "dedup.last", detail)
+    return dedup._replace(last=last)
+
+
 def _check_paths_differ(source: Source) -> None:
     fields = {"key": source.key, "ts": source.ts}
+    if source.dedup is not None:
+        fields["dedup.by"] = source.dedup.by
     fields.update((f"attributes.{name}", source.paths.get(name, name)) for name in source.attributes)
     readers: dict[str, str] = {}
     inner: dict[str, str] = {}

@@ -84,7 +84,9 @@ class Reason(StrEnum):
     MALFORMED = "malformed"
     NO_STREAM_ID = "no_stream_id"
     BAD_TS = "bad_ts"
+    BAD_EVENT_ID = "bad_event_id"
     LATE = "late"
+    DUPLICATE = "duplicate"
     TOO_LARGE = "too_large"
     UNKNOWN_SCHEMA = "unknown_schema"  # the registry has none under that id
     BAD_SCHEMA = "bad_schema"  # it has one by which events cannot be read
@@ -261,10 +263,18 @@ class Protobuf:
     registry: bool = False
 
 
+class Dedup(NamedTuple):
+    """Which events are copies: those whose id, found at the path ``by``, is one of the ``last`` ids that were
+    accepted of their stream."""
+
+    by: str
+    last: int = 100
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """A named kind of event. ``attributes`` keeps its order: the columns of every point of the source.
-    ``format`` is how its messages are written, None for JSON."""
+    ``format`` is how its messages are written, None for JSON; without ``dedup`` no event is a copy."""
 
     name: str
     attributes: Mapping[str, AttributeType]
@@ -278,6 +288,7 @@ class Source:
     stream_ttl: int | None = None
     stale_after: int | None = None
     format: Avro | Protobuf | None = None
+    dedup: Dedup | None = None
 
 
 class Aggregates(NamedTuple):

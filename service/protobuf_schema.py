@@ -46,6 +46,7 @@ class Wanted(StrEnum):
     TIME = "an integer (ms since 1970) or a google.protobuf.Timestamp"
     NUMBER = "a number"
     TEXT = "a string or an enum"
+    ID = "a string, an enum or an integer"
 
 
 class Path(NamedTuple):
@@ -251,8 +252,9 @@ def _serves(field: Any, wanted: Wanted) -> bool:
         return field.cpp_type in integers
     if wanted is Wanted.NUMBER:
         return field.cpp_type in (*integers, field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE)
-    is_text = field.type == field.TYPE_STRING
-    return is_text or (wanted is Wanted.TEXT and field.enum_type is not None)
+    if field.type == field.TYPE_STRING or (wanted is Wanted.ID and field.cpp_type in integers):
+        return True
+    return wanted in (Wanted.TEXT, Wanted.ID) and field.enum_type is not None
 
 
 def _refuse(detail: str) -> NoReturn:

@@ -30,13 +30,15 @@ INEXACT_FROM = 2.0**53
 LARGEST_TS = 2**53
 #: Longest stream id and longest category, in characters.
 LONGEST_TEXT = 256
+#: Longest id of an event, in characters.
+LONGEST_EVENT_ID = 200
 
 NOTHING = object()
 """What is at a path where nothing is."""
 
 Fields = tuple[Any, ...]
-"""One event: stream id, ts or None, then each attribute. None is a null, ``Rules.absent`` has what stands
-where nothing is."""
+"""One event: stream id, ts or None, each attribute, and, if the source has ``dedup``, its id or None. None is
+a null, ``Rules.absent`` has what stands where nothing is."""
 
 
 class Decoded(NamedTuple):
@@ -99,8 +101,9 @@ class Rows(NamedTuple):
 
 
 class Rules:
-    """The rules of one source. ``paths`` are those of the stream id, the time and each attribute; ``numbers``
-    says which attributes are numbers."""
+    """The rules of one source. ``paths`` are those of the stream id, the time, each attribute and, if the
+    source has ``dedup``, the id of an event; ``numbers`` says which attributes are numbers. ``absent``: what
+    stands for each attribute, and for the id, where nothing is."""
 
     def __init__(self, source: Source, dictionaries: Mapping[str, Dictionary], *, none_is_null: bool) -> None:
         """``none_is_null``: rows may have nulls (None), also where nulls are refused, and floats that are not
@@ -109,13 +112,15 @@ class Rules:
         self.names = list(source.attributes)
         self.numbers = [kind is AttributeType.NUMBER for kind in source.attributes.values()]
         self.takes_nulls = source.nulls is Nulls.ABSENT
+        self.has_ids = source.dedup is not None
         paths = [source.key, source.ts, *(source.paths.get(name, name) for name in self.names)]
+        paths += [] if source.dedup is None else [source.dedup.by]
         self.paths = [tuple(path.split(".")) for path in paths]
         # A null is None. Where it may stand, a text that is not there has to be something else.
         self._none_is_null = none_is_null
         self._unset = self.takes_nulls or none_is_null
         no_text = UNSET if self._unset else None
-        self.absent = [MISSING if number else no_text for number in self.numbers]
+        self.absent = [MISSING if number else no_text for number in self.numbers] + [None] * self.has_ids
 
     def removal(self, key: bytes | None) -> Fields:
         """The fields of a tombstone."""
@@ -134,6 +139,7 @@ class Rules:
         """The fields of an event with this at its paths, NOTHING where nothing is. Raises Bad."""
         key_path, ts_path, *paths = self.paths
         stream_id, ts, *given = found
+        event_id = given.pop() if self.has_ids else None
         if not isinstance(stream_id, str) or not stream_id:
             raise Bad(Reason.NO_STREAM_ID, f"{'.'.join(key_path)!r} must be a text that is not empty")
         if len(stream_id) > LONGEST_TEXT:
@@ -143,8 +149,13 @@ class Rules:
         if ts is not None and (isinstance(ts, bool) or not isinstance(ts, int) or abs(ts) > LARGEST_TS):
             detail = f"{'.'.join(ts_path)!r} must be whole milliseconds since 1970, at most 2**53"
             raise Bad(Reason.BAD_TS, detail, stream_id)
+        if event_id is NOTHING:
+            event_id = None
+        if event_id is not None and not _is_event_id(event_id):
+            detail = f"must be a text of 1 to {LONGEST_EVENT_ID} characters or a whole number"
+            raise Bad(Reason.BAD_EVENT_ID, f"{'.'.join(paths[-1])!r} {detail}", stream_id)
         values: list[Any] = []
-        for path, value, is_number, absent in zip(paths, given, self.numbers, self.absent, strict=True):
+        for path, value, is_number, absent in zip(paths, given, self.numbers, self.absent, strict=False):
             if value is NOTHING:
                 values.append(absent)
             elif value is None and self.takes_nulls:
@@ -153,7 +164,7 @@ class Rules:
                 values.append(_number(".".join(path), value, stream_id))
             else:
                 values.append(_text(".".join(path), value, stream_id))
-        return (stream_id, ts, *values)
+        return (stream_id, ts, *values, *[event_id] * self.has_ids)
 
     def columns(self, rows: Rows, records: Sequence[Record]) -> tuple[Batch, NDArray[np.int64]]:
         """The rows as a batch, and how many nulls each has."""
@@ -161,7 +172,7 @@ class Rules:
         nulls = np.zeros(n, dtype=np.int64)
         own = [records[message] for message in rows.messages]
         values = np.full((n, len(self.names)), MISSING)
-        columns: list[Sequence[Any]] = list(zip(*rows.fields, strict=True)) or [()] * (2 + len(self.names))
+        columns: list[Sequence[Any]] = list(zip(*rows.fields, strict=True)) or [()] * len(self.paths)
         for place, is_number in enumerate(self.numbers):
             column = columns[2 + place]
             if self.takes_nulls:
@@ -182,6 +193,8 @@ class Rules:
             ts=_whole(columns[1], timed),
             timed=timed,
             values=values,
+            # A number and its digits as a text are one id.
+            event_ids=[None if id is None else str(id) for id in columns[-1]] if self.has_ids else None,
         )
         return batch, nulls
 
@@ -196,7 +209,7 @@ class Rules:
 
     def doubtful(self, batch: Batch, rows: Rows) -> set[int]:
         """Rows that are not surely fine though their fields have the declared types: texts that are too long,
-        integers that float64 may have rounded, times that are too large."""
+        integers that float64 may have rounded, times that are too large, ids of no length or too much."""
         doubtful = {i for i, id in enumerate(batch.stream_ids) if not 0 < len(id) <= LONGEST_TEXT}
         for place, is_number in enumerate(self.numbers):
             if not is_number:
@@ -206,6 +219,10 @@ class Rules:
         doubtful.update(np.flatnonzero(large.any(axis=1)).tolist())
         # Not by abs: the smallest int64 has none.
         doubtful.update(np.flatnonzero((batch.ts > LARGEST_TS) | (batch.ts < -LARGEST_TS)).tolist())
+        ids = batch.event_ids or ()
+        doubtful.update(
+            i for i, id in enumerate(ids) if id is not None and not 0 < len(id) <= LONGEST_EVENT_ID
+        )
         if self._none_is_null:
             doubtful.update(self._odd(batch, rows))
         return doubtful
@@ -267,6 +284,11 @@ def _whole(times: Sequence[int | None], timed: NDArray[np.bool_]) -> NDArray[np.
         return np.array([ts or 0 for ts in times], dtype=np.int64)
     except OverflowError:
         return np.array([max(-LARGEST_TS - 1, min(LARGEST_TS + 1, ts or 0)) for ts in times], dtype=np.int64)
+
+
+def _is_event_id(value: Any) -> bool:
+    is_one = isinstance(value, str | int) and not isinstance(value, bool)
+    return is_one and 0 < len(str(value)) <= LONGEST_EVENT_ID
 
 
 def _number(name: str, value: Any, stream_id: str) -> float:

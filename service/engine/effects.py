@@ -28,7 +28,7 @@ class Batch(NamedTuple):
     ``offsets int64[n]`` and ``items int32[n]`` say where a row came from (message, place in its array);
     ``log_ts int64[n]`` is the log's timestamp, ms. ``removal bool[n]`` marks tombstones. ``ts int64[n]``
     holds only where ``timed bool[n]``. ``values float64[n, d]`` in the source's attribute order, missing
-    -inf.
+    -inf. ``event_ids``: by row, None where there is none; None for all of a source without ``dedup``.
     """
 
     offsets: NDArray[np.int64]
@@ -39,10 +39,11 @@ class Batch(NamedTuple):
     ts: NDArray[np.int64]
     timed: NDArray[np.bool_]
     values: Points
+    event_ids: Sequence[str | None] | None = None
 
     def take(self, chosen: NDArray[np.int64]) -> Batch:
         """The chosen rows, in that order."""
-        ids = self.stream_ids
+        ids, event_ids = self.stream_ids, self.event_ids
         return Batch(
             self.offsets[chosen],
             self.items[chosen],
@@ -52,6 +53,7 @@ class Batch(NamedTuple):
             self.ts[chosen],
             self.timed[chosen],
             np.ascontiguousarray(self.values[chosen]),
+            None if event_ids is None else [event_ids[row] for row in chosen.tolist()],
         )
 
 

@@ -19,7 +19,7 @@ from service.model import Late, Missing, Nulls, Reason
 from tests.unit.test_decode import _take_nothing
 
 MAX_BYTES = 200
-FINE = b'{"stream_id": "a", "ts": 5, "x": 1.5, "kind": "tug", "position": {"lat": -1}}'
+FINE = b'{"stream_id": "a", "ts": 5, "x": 1.5, "kind": "tug", "event": 7, "position": {"lat": -1}}'
 FLAT = FINE.replace(b'"position": {"lat": -1}', b'"lat": -1')
 POLICIES = st.fixed_dictionaries(
     {},
@@ -27,6 +27,7 @@ POLICIES = st.fixed_dictionaries(
         "missing": st.sampled_from(list(Missing)),
         "nulls": st.sampled_from(list(Nulls)),
         "late": st.sampled_from(list(Late)),
+        "dedup": st.sampled_from([None, {"by": "event"}]),
     },
 )
 
@@ -46,7 +47,17 @@ PIECE = st.sampled_from(
             b"\xed\xa0\x80",
             b"\x00",
         ),
-        *(b'"stream_id":', b'"ts":', b'"x":', b'"kind":', b'"position":', b'"lat":', b"{" * 50, b"[" * 50),
+        *(
+            b'"event":',
+            b'"stream_id":',
+            b'"ts":',
+            b'"x":',
+            b'"kind":',
+            b'"position":',
+            b'"lat":',
+            b"{" * 50,
+            b"[" * 50,
+        ),
         *(b"\xef\xbb\xbf", b'"a"', b'"a":1', "é".encode(), FINE, FINE[:40], b"9" * 400),
     ]
 )
@@ -79,7 +90,7 @@ KEY = st.one_of(st.none(), st.binary(max_size=4), st.text(max_size=3).map(str.en
 @example([(None, b'{"kind":"b"}'), (None, b'{"stream_id":"a","kind":"c"}')], {}, "lat")
 @example([(b"\xff", None), (b"", None), (None, b"")], {}, "lat")
 def test_every_event_of_any_bytes_is_a_row_or_a_refusal(
-    messages: list[tuple[bytes | None, bytes | None]], policies: dict[str, str], path: str
+    messages: list[tuple[bytes | None, bytes | None]], policies: dict[str, Any], path: str
 ) -> None:
     body = {"attributes": {"x": "number", "lat": "number", "kind": "category"}, **policies}
     source = parse_source("s", {"paths": {"lat": path}, **body})
@@ -104,7 +115,7 @@ def test_every_event_of_any_bytes_is_a_row_or_a_refusal(
             assert original == value or (value and original and original in value)
         # A code is what a reader gave a text when it first met it, in a refused event perhaps.
         values = [(x, lat, kinds.text(kind)) for x, lat, kind in decoded.batch.values.tolist()]
-        seen.append((places, decoded.refused, values))
+        seen.append((places, decoded.refused, values, decoded.batch.event_ids))
     assert seen[0] == seen[1] == seen[2], "all readers judge alike"
 
 

@@ -58,6 +58,49 @@ def test_columns() -> None:
     assert math.copysign(1, batch.values[0, 1]) == 1
 
 
+def ids(decoded: Decoded) -> list[str | None]:
+    assert decoded.batch.event_ids is not None
+    return list(decoded.batch.event_ids)
+
+
+@pytest.mark.parametrize("careful", [False, True])
+@pytest.mark.parametrize(("by", "written"), [("e", b'"e":%s'), ("meta.e", b'"meta":{"e":%s,"f":1}')])
+def test_ids_of_events(by: str, written: bytes, careful: bool) -> None:
+    given = {
+        b'"a"': "a",
+        b'"7"': "7",
+        b"7": "7",
+        b"-7": "-7",
+        b"0": "0",
+        b'"\\u00e9"': "\u00e9",
+        b"null": None,
+        b"18446744073709551616": "18446744073709551616",
+        b"9" * 200: "9" * 200,
+        b'"' + b"x" * 200 + b'"': "x" * 200,
+    }
+    refused = (b'""', b"1.0", b"1e2", b"true", b"[]", b"{}", b'"' + b"x" * 201 + b'"', b"9" * 201)
+    events = [b'{"stream_id":"a",' + written % id + b"}" for id in (*given, *refused)]
+    for decoded in (
+        decode(*events, None, careful=careful, dedup={"by": by}),
+        decode(b"[" + b",".join(events) + b"]", None, careful=careful, dedup={"by": by}),
+    ):
+        assert ids(decoded) == [*given.values(), None]
+        assert {(r.reason, r.stream_id) for r in decoded.refused} == {("bad_event_id", "a")}
+        assert len(decoded.refused) == len(refused)
+        assert all(repr(by) in r.detail for r in decoded.refused)
+    assert ids(decode(b'{"stream_id":"a"}', b'{"stream_id":"b","meta":7}', dedup={"by": by})) == [None, None]
+    assert decode(*events).batch.event_ids is None, "nobody reads them"
+
+
+def test_ids_stay_with_their_events() -> None:
+    decoded = decode(
+        *(b'{"stream_id":"a","e":%d,"x":%s}' % (e, b"null" if e % 3 else b"1") for e in range(7)),
+        dedup={"by": "e"},
+    )
+    assert ids(decoded) == ["0", "3", "6"]
+    assert ids(decoded._replace(batch=decoded.batch.take(np.array([2, 0])))) == ["6", "0"]
+
+
 def _take_nothing(value: bytes) -> Any:
     raise msgspec.ValidationError("the fast reader takes nothing")
 
@@ -214,11 +257,14 @@ VALUE = st.one_of(
 EVENT = st.dictionaries(st.sampled_from(["stream_id", "ts", "x", "position", "kind", "more"]), VALUE)
 
 
-@given(st.lists(st.one_of(EVENT, st.lists(st.one_of(EVENT, VALUE), max_size=3), VALUE), max_size=5))
-def test_both_readers_judge_alike(bodies: list[Any]) -> None:
+@given(
+    st.lists(st.one_of(EVENT, st.lists(st.one_of(EVENT, VALUE), max_size=3), VALUE), max_size=5),
+    st.sampled_from([None, {"by": "more"}]),
+)
+def test_both_readers_judge_alike(bodies: list[Any], dedup: Any) -> None:
     values = [json.dumps(body).encode() for body in bodies]
-    fast = decode(*values)
-    careful = decode(*values, careful=True)
+    fast = decode(*values, dedup=dedup)
+    careful = decode(*values, careful=True, dedup=dedup)
     assert fast.refused == careful.refused
     assert fast.events == careful.events
     assert list(fast.batch.stream_ids) == list(careful.batch.stream_ids)

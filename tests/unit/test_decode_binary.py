@@ -17,7 +17,7 @@ from service.decoders import decoder_of
 from service.engine.categories import Dictionary
 from service.language import parse_source
 from service.log.port import Record
-from service.model import MISSING, Reason
+from service.model import MISSING, Reason, Refusal
 from service.rows import Decoded, Registered
 from tests.unit.encoders import (
     AVRO,
@@ -330,6 +330,8 @@ def one(type_: Any, value: Any, kind: str = "number", at: str = "v", **policies:
     decoded = decoder.decode(records)
     if decoded.refused:
         return decoded.refused[0].reason
+    if at == "event":
+        return decoded.batch.event_ids and decoded.batch.event_ids[0]
     if at == "ts":
         return int(decoded.batch.ts[0]) if decoded.batch.timed[0] else None
     found = float(decoded.batch.values[0, 0])
@@ -414,10 +416,65 @@ def test_times_of_avro(type_: Any, value: Any, found: Any) -> None:
     assert one(type_, value, at="ts") == found
 
 
+@pytest.mark.parametrize(
+    ("type_", "value", "found"),
+    [
+        ("string", "e", "e"),
+        ("string", "", "bad_event_id"),
+        ("string", "x" * 201, "bad_event_id"),
+        ("long", 7, "7"),
+        (["null", "int"], -7, "-7"),
+        (["null", "string"], None, None),
+        (["null", "string", "long"], 7, "7"),
+        (["null", "string", "long"], "e", "e"),
+        (logical("string", "uuid"), "e", "e"),
+        (logical("long", "timestamp-micros"), 17_999, "17999"),
+        (ENUM, "TUG", "TUG"),
+        ("double", 7.0, "bad_event_id"),
+        ("boolean", True, "bad_event_id"),
+        (FIXED, b"0" * 12, "bad_event_id"),
+    ],
+)
+def test_ids_of_events_in_avro(type_: Any, value: Any, found: Any) -> None:
+    assert one(type_, value, at="event", dedup={"by": "event"}) == found
+
+
+def test_ids_of_events_in_protobuf() -> None:
+    types = file_of(
+        {
+            "E": [
+                *(("stream_id", 1, Field.TYPE_STRING), ("text", 2, Field.TYPE_STRING)),
+                *(("maybe?", 3, Field.TYPE_STRING), ("number", 4, Field.TYPE_UINT64)),
+                *(("wrapped", 5, ".google.protobuf.Int64Value"), ("half", 6, Field.TYPE_DOUBLE)),
+            ]
+        },
+        imports=["google/protobuf/wrappers.proto"],
+    )
+    format = {"type": "protobuf", "descriptors": descriptors(types), "message": "fleet.E"}
+    bare, full = b"\x0a\x01a", b"\x0a\x01a\x12\x01t\x1a\x01m\x20\x07\x2a\x02\x08\x08"
+    body: dict[str, Any] = {"attributes": {"half": "number"}}
+    for by, found in (
+        *(("maybe", [None, "m"]), ("wrapped", [None, "8"]), ("number", ["0", "7"])),
+        ("text", ["t"]),  # where it is not set it is "", which is none
+    ):
+        decoded = decode(format, [bare, full, None], body=body, dedup={"by": by})
+        assert decoded.batch.event_ids == [*found, None]
+        assert reasons(decoded) == ["bad_event_id"] * (2 - len(found))
+
+
+@pytest.mark.parametrize("format", [AVRO, PROTOBUF, PROTOBUF_FRAMED])
+def test_an_id_that_the_schema_cannot_have_is_refused_with_its_field(format: Any) -> None:
+    for by in ("nowhere", "position"):
+        with pytest.raises(Refusal) as caught:
+            parse_source("s", {"attributes": {"x": "number"}, "format": format, "dedup": {"by": by}})
+        assert caught.value.field == "dedup.by"
+
+
 def test_a_field_that_a_schema_of_the_registry_lacks_is_missing() -> None:
     assert one("int", 7, at="other") == MISSING
     assert one("string", "7", "category", at="other") is None
     assert one(["null", "double"], None, nulls="absent") == MISSING
+    assert one("int", 7, dedup={"by": "event"}) == 7
 
 
 def test_protobuf_types() -> None:

@@ -20,7 +20,19 @@ from service.language import (
     source_body,
 )
 from service.log import topics
-from service.model import AttributeType, Initial, Kind, Late, Missing, Nulls, Query, Reason, Refusal, Source
+from service.model import (
+    AttributeType,
+    Dedup,
+    Initial,
+    Kind,
+    Late,
+    Missing,
+    Nulls,
+    Query,
+    Reason,
+    Refusal,
+    Source,
+)
 
 NOW_MS = 1_700_000_000_000
 AIS = parse_source("ais", {"attributes": {"sog": "number", "lat": "number", "kind": "category"}})
@@ -416,6 +428,7 @@ def test_a_source_of_all_fields_comes_back_equal_from_its_body() -> None:
         "late": "process",
         "stream_ttl": 60_000,
         "stale_after": 240_000,
+        "dedup": {"by": "meta.event", "last": 7},
     }
     source = parse_source("plant", body)
     assert source == Source(
@@ -434,10 +447,13 @@ def test_a_source_of_all_fields_comes_back_equal_from_its_body() -> None:
         late=Late.PROCESS,
         stream_ttl=60_000,
         stale_after=240_000,
+        dedup=Dedup("meta.event", 7),
     )
     assert source_body(source) == body
     assert parse_source("plant", {**body, "stream_ttl": "60s", "stale_after": "4m"}) == source
     assert parse_source("plant", source_body(source)) == source
+    assert parse_source("plant", {**body, "dedup": {"by": "id"}}).dedup == Dedup("id", 100)
+    assert parse_source("plant", {**body, "dedup": None}).dedup is None
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "a~b", "ä", "a" * 101, "a\n", 5, None])
@@ -451,6 +467,7 @@ def test_source_names_that_are_taken() -> None:
         assert (source.name, source.topic) == (name, f"events.{name}")
 
 
+WRONG_LASTS = (0, -1, 10_001, 1.5, 5.0, "5", None, True)
 NUMBERS = dict.fromkeys((f"a{i}" for i in range(201)), "number")
 
 
@@ -501,6 +518,18 @@ NUMBERS = dict.fromkeys((f"a{i}" for i in range(201)), "number")
         ({"stream_ttl": "soon"}, Reason.BAD_VALUE, "stream_ttl"),
         ({"stream_ttl": 0}, Reason.BAD_VALUE, "stream_ttl"),
         ({"stale_after": 1.5}, Reason.BAD_VALUE, "stale_after"),
+        ({"dedup": True}, Reason.BAD_VALUE, "dedup"),
+        ({"dedup": "event_id"}, Reason.BAD_VALUE, "dedup"),
+        ({"dedup": {}}, Reason.MISSING_FIELD, "dedup.by"),
+        ({"dedup": {"last": 5}}, Reason.MISSING_FIELD, "dedup.by"),
+        ({"dedup": {"by": "id", "ids": 5}}, Reason.UNKNOWN_FIELD, "dedup.ids"),
+        ({"dedup": {"by": None}}, Reason.BAD_VALUE, "dedup.by"),
+        ({"dedup": {"by": "a..b"}}, Reason.BAD_VALUE, "dedup.by"),
+        *(({"dedup": {"by": "id", "last": last}}, Reason.BAD_VALUE, "dedup.last") for last in WRONG_LASTS),
+        ({"dedup": {"by": "ts"}}, Reason.BAD_VALUE, "dedup.by"),
+        ({"dedup": {"by": "stream_id.event"}}, Reason.BAD_VALUE, "dedup.by"),
+        ({"dedup": {"by": "x"}}, Reason.BAD_VALUE, "attributes.x"),
+        ({"dedup": {"by": "x.id"}}, Reason.BAD_VALUE, "attributes.x"),
     ],
 )
 def test_a_source_is_refused_with_its_reason_and_field(change: Any, reason: Reason, field: str) -> None:

@@ -315,6 +315,7 @@ KEYS = [
     *("any", "x", "y", "k", "z", "gt", "gte", "lt", "lte", "eq", "ne", "in", "not_in"),
     *("id", "source", "where", "on", "initial", "keep", "for", "select", "tags", "enabled", "expires_at"),
     *("attributes", "topic", "key", "ts", "paths", "missing", "nulls", "late", "stream_ttl", "stale_after"),
+    *("dedup", "by", "last"),
 ]
 json_values = st.recursive(
     leaves,
