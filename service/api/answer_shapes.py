@@ -81,7 +81,7 @@ class EventView(Shape):
     ts: int | None
     verdict: Verdict = Field(
         description="moved: an ordinary event; late: it could match, but moved nothing; rejected: refused,"
-        " since it was late"
+        " since it was late; duplicate: refused, since it was a copy"
     )
     carried: list[str] = Field(description="attributes that it had from earlier events")
 

@@ -31,7 +31,7 @@ from service.engine.engine import Engine
 from service.engine.inquiry import Event, Told, present_of, told_of
 from service.engine.overview import enabled
 from service.engine.safe_region import safe_region
-from service.engine.trace import Verdict
+from service.engine.trace import REFUSED
 from service.language import print_region
 from service.model import Kind, Region, Source
 
@@ -159,7 +159,7 @@ def _firing(registered: Registered, event: Event, holds: bool) -> dict[str, Any]
     query = registered.query
     if event.commands <= registered.version:
         return {"in_force": False, "matched": None}
-    told = query.enabled and Kind.MATCH in query.on and event.verdict is not Verdict.REJECTED
+    told = query.enabled and Kind.MATCH in query.on and event.verdict not in REFUSED
     return {"in_force": True, "matched": told and holds}
 
 

@@ -356,6 +356,8 @@ class Engine:
                 table.aggregates.recolumn(queries.attributes)
             if before.missing != after.missing:
                 table.carry(after.missing is Missing.CARRY)
+            if before.dedup != after.dedup:
+                table.dedup(before.dedup, after.dedup)
             if before.stale_after != after.stale_after:
                 table.memory.retime(queries.rules)
         return paid

@@ -9,6 +9,7 @@ with its predecessor in the batch.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from service.engine import kernels, numbers
 from service.engine.crossings import ChangedPairs, Walked, changed_pairs, moves_of
@@ -56,12 +57,14 @@ def apply_events(
     verdict = np.empty(n, dtype=np.uint8)
     before = np.empty(n, dtype=np.int32)
     first, silent = np.empty(n, dtype=np.bool_), np.empty(n, dtype=np.bool_)
-    source = queries.source
+    source, recent = queries.source, table.recent
+    ids = recent.make_room(rows, batch.event_ids)
     counts = np.zeros(2, dtype=np.int64)
     used = kernels.walk(
-        rows, batch.removal, batch.ts, batch.timed, batch.values, clock,
-        _LATE_POLICY[source.late], source.missing is Missing.CARRY, source.stale_after or NEVER,
-        table.known, table.last_ts, table.seen, table.point, table.carried, table.scratch,
+        rows, batch.removal, batch.ts, batch.timed, batch.values, ids, clock,
+        _LATE_POLICY[source.late], source.missing is Missing.CARRY, source.stale_after or NEVER, recent.last,
+        table.known, table.last_ts, table.seen, table.point, table.carried,
+        recent.ids, recent.accepted, recent.unsaved, table.scratch,
         points, verdict, before, first, silent, counts,
     )  # fmt: skip
     if n:
@@ -77,12 +80,12 @@ def apply_events(
     points[removes] = points[before[removes]]
 
     # A late event moves nothing, but its stream has been seen.
-    seen = (verdict != kernels.REJECTED) & (verdict != kernels.NOTHING)
+    refuses = (verdict == kernels.REJECTED) | (verdict == kernels.DUPLICATE)
+    seen = ~refuses & (verdict != kernels.NOTHING)
     touched = distinct(rows[seen])
     table.touch(touched)
     table.give_up(touched[~table.known[touched]].tolist())
-    rejected = np.flatnonzero(verdict == kernels.REJECTED).tolist()
-    refused += [_refused(batch, i, Reason.LATE, "older than the last event of its stream") for i in rejected]
+    refused += [_refused(batch, i, *_why(batch, i, verdict)) for i in np.flatnonzero(refuses).tolist()]
     matched = (hits.rows < n) & ((queries.kinds[hits.slots] & _MATCH) != 0)
     queries.mark_fired(hits.slots[matched], changed.slots)
     return EventEffects(
@@ -97,6 +100,16 @@ def apply_events(
         aggregates=aggregates,
         older=int(counts[0]),
         carried=int(counts[1]),
+    )
+
+
+def _why(batch: Batch, i: int, verdict: NDArray[np.uint8]) -> tuple[Reason, str]:
+    """Why the walk refuses a row, and the detail."""
+    if verdict[i] == kernels.REJECTED or batch.event_ids is None:
+        return Reason.LATE, "older than the last event of its stream"
+    return (
+        Reason.DUPLICATE,
+        f"{batch.event_ids[i]!r} is the id of an event that its stream has accepted before",
     )
 
 

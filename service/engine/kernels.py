@@ -16,13 +16,15 @@ from service.index.protocol import Points, Rows, Slots
 Flags = NDArray[np.bool_]
 Times = NDArray[np.int64]
 Verdicts = NDArray[np.uint8]
+Digests = NDArray[np.uint64]
 
 # What becomes of a row of a batch.
 MOVES = 0  # an ordinary event: matches, moves its stream
 LATE = 1  # older than the stream: matches, moves nothing
 REJECTED = 2  # older than the stream, and the source refuses such
-REMOVES = 3  # a tombstone of a living stream
-NOTHING = 4  # a tombstone of no stream
+DUPLICATE = 3  # its id is one that the stream remembers
+REMOVES = 4  # a tombstone of a living stream
+NOTHING = 5  # a tombstone of no stream
 
 # `late` policies of a source, as the kernel takes them.
 LATE_NO_BORDER = 0
@@ -41,15 +43,20 @@ UNTOUCHED = -2
         reads(types.int64, 1),
         reads(types.boolean, 1),
         reads(types.float64, 2),
+        reads(types.uint64, 2),
         reads(types.int64, 1),
         types.int64,
         types.boolean,
+        types.int64,
         types.int64,
         writes(types.boolean, 1),
         writes(types.int64, 1),
         writes(types.int64, 1),
         writes(types.float64, 2),
         writes(types.float64, 2),
+        writes(types.uint64, 3),
+        writes(types.int64, 1),
+        writes(types.int64, 1),
         writes(types.int32, 1),
         writes(types.float64, 2),
         writes(types.uint8, 1),
@@ -65,15 +72,20 @@ def walk(
     ts: Times,
     timed: Flags,
     values: Points,
+    ids: Digests,
     clock: Times,
     late_policy: int,
     carry: bool,
     stale_after: int,
+    last_ids: int,
     known: Flags,
     last_ts: Times,
     seen: Times,
     point: Points,
     carried: Points,
+    recent: Digests,
+    accepted: Times,
+    unsaved: Times,
     current: Rows,
     points: Points,
     verdict: Verdicts,
@@ -84,14 +96,16 @@ def walk(
 ) -> int:
     """Walks a batch in order and moves its streams. Returns the number of points written.
 
-    In: ``rows int32[n]`` (-1: no stream), the batch's columns, ``clock int64[n]`` (the partition's time at
-    each row), the policies. In and out: the stream table's ``known``, ``last_ts``, ``seen``, ``point``,
-    ``carried``; ``current int32[capacity]`` is scratch, UNTOUCHED before and after. Out: ``points
-    float64[>= 2n, d]`` gets the n values to match (NaN where there is none), then the earlier point of each
-    stream touched; ``verdict uint8[n]``; ``before int32[n]`` the point that the stream was at (NOWHERE:
-    none); ``first bool[n]`` whether the row begins a stream's life; ``silent bool[n]`` whether its stream
-    had been silent for ``stale_after`` until then; to ``counts int64[2]`` are added the late rows that are
-    not rejected, and the values that were carried. O(n d).
+    In: ``rows int32[n]`` (-1: no stream), the batch's columns, ``ids uint64[n, 2]`` (zeros: none), ``clock
+    int64[n]`` (the partition's time at each row), the policies; ``last_ids``: how many ids a stream
+    remembers, 0 for none, and ``ids`` is empty then. In and out: the stream table's ``known``, ``last_ts``,
+    ``seen``, ``point``, ``carried``, and ``recent``, ``accepted``, ``unsaved`` as ``RecentIds`` has them,
+    with room for the ids of the batch; ``current int32[capacity]`` is scratch, UNTOUCHED before and after.
+    Out: ``points float64[>= 2n, d]`` gets the n values to match (NaN where there is none), then the earlier
+    point of each stream touched; ``verdict uint8[n]``; ``before int32[n]`` the point that the stream was at
+    (NOWHERE: none); ``first bool[n]`` whether the row begins a stream's life; ``silent bool[n]`` whether its
+    stream had been silent for ``stale_after`` until then; to ``counts int64[2]`` are added the late rows that
+    are not refused, and the values that were carried. O(n (d + last_ids)).
     """
     n = len(rows)
     dims = values.shape[1]
@@ -121,13 +135,27 @@ def walk(
                 current[s] = NOWHERE
                 known[s] = False
                 last_ts[s] = NO_TIME
+                accepted[s] = unsaved[s] = 0
                 for j in range(dims):
                     carried[s, j] = -np.inf
             continue
+        has_id = last_ids > 0 and (ids[i, 0] != 0 or ids[i, 1] != 0)
+        if has_id:
+            is_copy = False
+            for k in range(min(accepted[s], last_ids)):
+                is_copy |= recent[s, k, 0] == ids[i, 0] and recent[s, k, 1] == ids[i, 1]
+            if is_copy:
+                verdict[i] = DUPLICATE
+                continue
         is_late = known[s] and timed[i] and ts[i] < last_ts[s]
         if is_late and late_policy == LATE_REJECT:
             verdict[i] = REJECTED
             continue
+        if has_id:
+            place = accepted[s] % last_ids
+            recent[s, place, 0], recent[s, place, 1] = ids[i, 0], ids[i, 1]
+            accepted[s] += 1
+            unsaved[s] += 1
         silent[i] = known[s] and clock[i] - seen[s] >= stale_after
         seen[s] = clock[i]
         for j in range(dims):

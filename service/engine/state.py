@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import asdict
 
 from service.engine.categories import Dictionary
 from service.engine.delta import IGNORED
@@ -26,6 +27,7 @@ from service.engine.distinct import distinct
 from service.engine.kernels import NO_TIME
 from service.engine.memory import Entry
 from service.engine.queryset import QuerySet
+from service.engine.recent import Windows
 from service.engine.streams import PartitionTime, StreamTable
 from service.engine.versions import check_version, read_strictly
 from service.index.protocol import Points, Rows
@@ -35,9 +37,11 @@ BLOCK = 256
 RING = 1024
 #: Wider blocks are written in parts; one row is never wider than any log allows.
 MOST_BYTES = 512 * 1024
-VERSION = 4
+VERSION = 5
+_WITHOUT_IDS = 4
 _OF_ONE_TENANT = 3
-"""What a block without ``others`` says that it is: the service before could read it too."""
+"""What a block without ``held``, and without ``others``, says that it is: the service before could read it
+too."""
 
 
 class Block(msgspec.Struct, array_like=True):
@@ -66,6 +70,15 @@ class Block(msgspec.Struct, array_like=True):
     4."""
 
 
+class BlockOfIds(Block):
+    """A block of rows of which some remember ids of events, since version 5. ``held int64[n]``: how many each
+    remembers. ``fresh``: of each the newest of them, at least those that no block before had, as its digests
+    one behind the other."""
+
+    held: bytes = b""
+    fresh: list[bytes] = []
+
+
 class Heard(msgspec.Struct, array_like=True):
     """What a partition has seen of the command log, under ``HEARD``: written with the first commit of it and
     whenever it has seen more. ``lost``: state of the partition was gone once, so that a stream which seems
@@ -84,7 +97,7 @@ class Heard(msgspec.Struct, array_like=True):
 HEARD = b"q"
 
 _decode_heard = msgspec.msgpack.Decoder(Heard).decode
-_decode = msgspec.msgpack.Decoder(Block).decode
+_decode = msgspec.msgpack.Decoder(BlockOfIds).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -124,6 +137,7 @@ class StateLog:
             for page in distinct(dirty // self.block).tolist():
                 self._unsaved.pop(page, None)
                 yield from self._page(table, queries, page)
+            table.recent.saved(dirty)
             return
         for start in range(0, max(len(dirty), 1), self.block):  # a block without rows says what time it is
             yield from self._deltas(table, queries, dirty[start : start + self.block])
@@ -135,10 +149,11 @@ class StateLog:
             allowed -= 1
             del self._unsaved[page]
             yield from self._page(table, queries, page)
+        table.recent.saved(dirty)
 
     def _deltas(self, table: StreamTable, queries: QuerySet, rows: Rows) -> Iterator[tuple[bytes, bytes]]:
         """One delta, or several where the rows are too wide for one record."""
-        value = _block(self.n + 1, table, queries, rows)
+        value = _block(self.n + 1, table, queries, rows, whole=False)
         if len(value) > self.most_bytes and len(rows) > 1:
             half = len(rows) // 2
             yield from self._deltas(table, queries, rows[:half])
@@ -158,7 +173,7 @@ class StateLog:
         self, table: StreamTable, queries: QuerySet, page: int, first: int, last: int
     ) -> Iterator[tuple[bytes, bytes]]:
         """A page as one record, or its halves, each under a key of its own rows."""
-        value = _block(self.n, table, queries, np.arange(first, last, dtype=np.int32))
+        value = _block(self.n, table, queries, np.arange(first, last, dtype=np.int32), whole=True)
         if len(value) > self.most_bytes and last - first > 1:
             middle = (first + last) // 2
             yield from self._parts(table, queries, page, first, middle)
@@ -175,7 +190,7 @@ class StateLog:
         return table
 
     def _read(self, records: Iterable[tuple[bytes, bytes]], queries: QuerySet) -> StreamTable:
-        blocks: list[tuple[int, int, Block]] = []
+        blocks: list[tuple[int, int, BlockOfIds]] = []
         saved: dict[int, int] = {}
         for key, value in records:
             block = _decode(value)
@@ -187,10 +202,11 @@ class StateLog:
             else:
                 blocks.append((block.n, 0, block))
         blocks.sort(key=lambda one: one[:2])  # a page holds the delta of its number, so it comes after it
-        table = StreamTable(len(queries.attributes))
+        table, recent = StreamTable(len(queries.attributes)), Windows()
         for n, is_page, block in blocks:
             rows = np.frombuffer(block.rows, dtype=np.int32)
             _place(table, queries, block, rows)
+            recent.place(rows, block.held, block.fresh)
             for page in [] if is_page else distinct(rows // self.block).tolist():
                 if n > saved.get(page, 0):
                     self._unsaved.setdefault(page, n)
@@ -200,6 +216,8 @@ class StateLog:
             table.time = _time(newest)
             self._time = (table.time.ahead, table.time.reached)
         table.finish_restore()
+        if queries.source.dedup is not None:
+            table.recent.restore(queries.source.dedup.last, recent)
         return table
 
 
@@ -210,33 +228,37 @@ def _time(block: Block) -> PartitionTime:
     return PartitionTime() if largest_ts is None else PartitionTime(largest_ts - seen_at_ms, largest_ts)
 
 
-def _block(n: int, table: StreamTable, queries: QuerySet, rows: Rows) -> bytes:
+def _block(n: int, table: StreamTable, queries: QuerySet, rows: Rows, *, whole: bool) -> bytes:
+    """``whole``: with all ids that rows remember, and not those only that no block has had."""
     known = table.known[rows]
     others = {row: table.others[row] for row in rows.tolist() if row in table.others} if table.others else {}
     carries = queries.source.missing is Missing.CARRY
-    return _encode(
-        Block(
-            v=VERSION if others else _OF_ONE_TENANT,
-            n=n,
-            ahead=table.time.ahead,
-            reached=table.time.reached,
-            rows=rows.tobytes(),
-            ids=[table.names[r] if k else None for r, k in zip(rows.tolist(), known.tolist(), strict=True)],
-            last_ts=table.last_ts[rows].tobytes(),
-            seq=table.seq[rows].tobytes(),
-            point=_columns(table.point[rows], queries),
-            carried=_columns(table.carried[rows], queries) if carries else None,
-            ignored={},
-            seen=table.seen[rows].tobytes(),
-            memory={
-                row: {queries.names[slot]: entry for slot, entry in sorted(entries.items())}
-                for row in (rows.tolist() if len(table.memory) else ())
-                if (entries := table.memory.of_row(row))
-            },
-            told=table.told[rows].tobytes() if table.owed else b"",
-            others=others,
-        )
+    block = Block(
+        v=_WITHOUT_IDS if others else _OF_ONE_TENANT,
+        n=n,
+        ahead=table.time.ahead,
+        reached=table.time.reached,
+        rows=rows.tobytes(),
+        ids=[table.names[r] if k else None for r, k in zip(rows.tolist(), known.tolist(), strict=True)],
+        last_ts=table.last_ts[rows].tobytes(),
+        seq=table.seq[rows].tobytes(),
+        point=_columns(table.point[rows], queries),
+        carried=_columns(table.carried[rows], queries) if carries else None,
+        ignored={},
+        seen=table.seen[rows].tobytes(),
+        memory={
+            row: {queries.names[slot]: entry for slot, entry in sorted(entries.items())}
+            for row in (rows.tolist() if len(table.memory) else ())
+            if (entries := table.memory.of_row(row))
+        },
+        told=table.told[rows].tobytes() if table.owed else b"",
+        others=others,
     )
+    held = table.recent.held(rows)
+    if not held.any():
+        return _encode(block)
+    own = {**asdict(block), "v": VERSION}
+    return _encode(BlockOfIds(**own, held=held.tobytes(), fresh=table.recent.newest(rows, whole=whole)))
 
 
 def _columns(values: Points, queries: QuerySet) -> dict[str, bytes | list[str | None]]:

@@ -7,9 +7,10 @@ Invariants: ``point[row]`` is the value that decides membership (NaN for no stre
 attribute); ``carried[row]`` is the last known value of each attribute (used by ``missing: carry`` only);
 ``seq[row]`` is the number of the last border record of this life, as the default tenant counts, and
 ``others[row]`` that of each other tenant that was told anything; ``seen[row]`` is the partition's time when
-its last event was accepted; ``memory`` has what is remembered of pairs with queries, ``aggregates`` what is
-counted of the members of those that ask; ``owed``, with the column ``told``, what the streams have not been
-told yet. ``trace`` is for people only: nothing that is written depends on it.
+its last event was accepted; ``recent`` has the ids of its last events, if the source has ``dedup``;
+``memory`` has what is remembered of pairs with queries, ``aggregates`` what is counted of the members of
+those that ask; ``owed``, with the column ``told``, what the streams have not been told yet. ``trace`` is for
+people only: nothing that is written depends on it.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from service.engine.kernels import NO_TIME, UNTOUCHED
 from service.engine.lastvalues import LastValues
 from service.engine.memory import PairMemory
 from service.engine.owed import Owed
+from service.engine.recent import RecentIds
 from service.engine.trace import Trace
 from service.index.protocol import Hits, Points, Rows
-from service.model import MISSING
+from service.model import MISSING, Dedup
 from service.tenants import DEFAULT_TENANT
 
 
@@ -99,6 +101,7 @@ class StreamTable:
         self.lost = False
         self.row_of: dict[str, int] = {}
         self.names: list[str] = []
+        self.recent = RecentIds()
         self.memory = PairMemory()
         self.aggregates = PartitionAggregates()
         self.owed = Owed()
@@ -155,6 +158,7 @@ class StreamTable:
         for row in rows:
             del self.row_of[self.names[row]]
             self.memory.forget(row)
+            self.recent.forget(row)
             self.others.pop(row, None)
             self.known[row] = False
             self.point[row] = np.nan
@@ -239,6 +243,12 @@ class StreamTable:
         self.carried[living] = self.point[living] if on else MISSING
         self.touch(living)
 
+    def dedup(self, before: Dedup | None, after: Dedup | None) -> None:
+        """Remembers as many ids of each stream as its source wants from now on; none of another field."""
+        same = before is not None and after is not None and before.by == after.by
+        self.recent.resize(after.last if after else 0, kept=same)
+        self.touch_in_place(self.living())
+
     def extend_to(self, rows: int) -> None:
         """Makes room for rows 0 to ``rows - 1``; used when the table is restored."""
         while len(self.known) < rows:
@@ -255,6 +265,7 @@ class StreamTable:
     def _grow(self, capacity: int) -> None:
         more = capacity - len(self.known)
         dims = self.point.shape[1]
+        self.recent.grow(more)
         self.known = np.concatenate([self.known, np.zeros(more, dtype=np.bool_)])
         self.last_ts = np.concatenate([self.last_ts, np.full(more, NO_TIME, dtype=np.int64)])
         self.seq = np.concatenate([self.seq, np.zeros(more, dtype=np.int64)])

@@ -33,13 +33,16 @@ class Verdict(StrEnum):
     MOVED = "moved"
     LATE = "late"
     REJECTED = "rejected"
+    DUPLICATE = "duplicate"
 
 
 _VERDICTS = {
     kernels.MOVES: Verdict.MOVED,
     kernels.LATE: Verdict.LATE,
     kernels.REJECTED: Verdict.REJECTED,
+    kernels.DUPLICATE: Verdict.DUPLICATE,
 }
+REFUSED = (Verdict.REJECTED, Verdict.DUPLICATE)
 
 
 def verdict_of(code: int) -> Verdict:
@@ -52,7 +55,7 @@ class Seen(NamedTuple):
 
     ``offsets int64[k]``, ``items int32[k]``: where they came from. ``ts int64[k]`` holds where ``timed
     bool[k]``. ``commands int64[k]``: the offset that the command log had been applied to. ``verdicts
-    uint8[k]``: see ``verdict_of``. ``points float64[k, d]``: the values that were matched, or, of a rejected
+    uint8[k]``: see ``verdict_of``. ``points float64[k, d]``: the values that were matched, or, of a refused
     event, as it gave them. ``given bool[k, d]``: whether the event itself had the attribute; what is there
     otherwise was carried.
     """
@@ -145,9 +148,10 @@ class Trace:
             self._verdict[here] = verdict[there]
             self._points[here] = points[there]
             np.not_equal(batch.values[there], MISSING, out=self._given[here])
-            rejected = np.flatnonzero(verdict[there] == kernels.REJECTED)
-            if len(rejected):
-                self._points[place + rejected] = batch.values[first + rejected]
+            refuses = (verdict[there] == kernels.REJECTED) | (verdict[there] == kernels.DUPLICATE)
+            refused = np.flatnonzero(refuses)
+            if len(refused):
+                self._points[place + refused] = batch.values[first + refused]
             first, place = last, 0
 
     def forget(self, rows: Sequence[int]) -> None:

@@ -20,6 +20,7 @@ from service.engine import (
     memory,
     numbers,
     payments,
+    recent,
     state,
     streams,
 )
@@ -41,7 +42,7 @@ TIME = (
     ),
     Fault(
         "a late event is not recorded in the state", events, "apply_events",
-        "(verdict != kernels.REJECTED) &", "(verdict != kernels.REJECTED) & (verdict != kernels.LATE) &",
+        "seen = ~refuses &", "seen = ~refuses & (verdict != kernels.LATE) &",
         "plane", 11,
     ),
     Fault(
@@ -151,7 +152,7 @@ TIME = (
     ),
     Fault(
         "the time of the partition is not saved", state, "_block",
-        "ahead=table.time.ahead,\n            reached=table.time.reached", "ahead=None, reached=NO_TIME",
+        "ahead=table.time.ahead,\n        reached=table.time.reached", "ahead=None, reached=NO_TIME",
         "line", 1,
     ),
     Fault(
@@ -551,4 +552,70 @@ COLLECTIONS = (
     ),
 )
 
-FAULTS = TIME + PAIRS + RECORDS + AGGREGATES + TENANTS + COLLECTIONS
+_REMEMBERED = "recent[s, accepted[s] % last_ids] = ids[i]; accepted[s] += 1; unsaved[s] += 1"
+COPIES = (
+    Fault(
+        "a copy renews the ttl of its stream", kernels, "walk",
+        "verdict[i] = DUPLICATE", "verdict[i] = DUPLICATE; seen[s] = clock[i]",
+        "copies", 38,
+    ),
+    Fault(
+        "a copy is remembered once more", kernels, "walk",
+        "verdict[i] = DUPLICATE", f"verdict[i] = DUPLICATE; {_REMEMBERED}",
+        "copies", 4,
+    ),
+    Fault(
+        "the id of an event that is refused for being late is remembered", kernels, "walk",
+        "verdict[i] = REJECTED",
+        f"verdict[i] = REJECTED\n            if has_id:\n                {_REMEMBERED}",
+        "copies", 47,
+    ),
+    Fault(
+        "a copy that is late is told to be late", kernels, "walk",
+        "            if is_copy:", "            if is_copy and not (timed[i] and ts[i] < last_ts[s]):",
+        "copies", 3,
+    ),
+    Fault(
+        "one id too few is remembered", kernels, "walk",
+        "range(min(accepted[s], last_ids))", "range(min(accepted[s], last_ids - 1))",
+        "copies", 0,
+    ),
+    Fault(
+        "a second life within a batch has the ids of the first", kernels, "walk",
+        "accepted[s] = unsaved[s] = 0", "pass",
+        "kept", 44,
+    ),
+    Fault(
+        "the ids of a stream outlive it", streams.StreamTable, "give_up",
+        "self.recent.forget(row)", "pass",
+        "copies", 38,
+    ),
+    Fault(
+        "ids of another field are remembered", streams.StreamTable, "dedup",
+        "before.by == after.by", "True",
+        "copies", 22,
+    ),
+    Fault(
+        "a source that remembers fewer ids remembers the oldest", recent.RecentIds, "restore",
+        "window[max(0, count - last) :]", "window[:last]",
+        "copies", 54,
+    ),
+    Fault(
+        "how many ids are remembered changes in memory only", streams.StreamTable, "dedup",
+        "self.touch_in_place(self.living())", "pass",
+        "copies", 22,
+    ),
+    Fault(
+        "ids are not in the state", state, "_block",
+        "held = table.recent.held(rows)", "held = 0 * table.recent.held(rows)",
+        "copies", 0,
+    ),
+    Fault(
+        "a restart turns the ids of a stream round", recent.RecentIds, "newest",
+        "np.repeat(ends, counts) - np.arange(counts.sum())",
+        "np.arange(counts.sum()) - np.repeat(ends - counts, counts) + 1",
+        "copies", 0,
+    ),
+)  # fmt: skip
+
+FAULTS = TIME + PAIRS + RECORDS + AGGREGATES + TENANTS + COLLECTIONS + COPIES

@@ -127,6 +127,39 @@ def jumping(rng: Random, names: tuple[str, ...], modes: Sequence[Mode]) -> Histo
     return history(rng, names, modes, _Jumper)
 
 
+_DEDUPS = (
+    *({"dedup": {"by": "id", "last": last}} for last in (1, 2, 2, 3, 5)),
+    {"dedup": {"by": "other", "last": 2}},
+    {},
+)
+
+
+def copied(rng: Random, names: tuple[str, ...], modes: Sequence[Mode]) -> History:
+    """A history of events with ids, few and often the same; how many of them are remembered, and by which
+    field, changes."""
+    drawn = history(rng, names, modes)
+    policies: dict[str, Any] = {}
+    operations: list[Operation] = []
+    for operation, argument in drawn.operations:
+        if operation in ("event", "crash"):
+            argument = _with_ids(rng, argument)
+        elif operation == "events":
+            argument = [_with_ids(rng, event) for event in argument]
+        elif operation == "source":
+            policies = argument
+            argument = policies | (rng.choice(_DEDUPS) if operations else _DEDUPS[1])
+        operations.append((operation, argument))
+        if drawn.mode != "batch" and rng.random() < 0.1:
+            operations.append(("source", policies | rng.choice(_DEDUPS)))
+    return drawn._replace(operations=operations)
+
+
+def _with_ids(rng: Random, event: tuple[str, int | None, dict[str, Any]]) -> Any:
+    stream, lead, values = event
+    ids = {"id": rng.choice((1, "1", 2, "b", "c", None)), "other": rng.choice("bcd")}
+    return stream, lead, values | {name: id for name, id in ids.items() if rng.random() < 0.9}
+
+
 COLLECTION = "c"
 
 

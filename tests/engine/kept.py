@@ -138,4 +138,14 @@ KEPT = (
         *(("event", ("a", 0, {"x": x, "k": k})) for x, k in ((0, "cargo"), (3, "tug"), (0, "cargo"))),
         names=PLANE,
     ),
+    # A second life within a batch knows no ids of the first.
+    _kept(
+        *(("source", {"dedup": {"by": "id"}}), _put()),
+        *(
+            ("event", ("a", 0, {"x": 0, "id": "i"})),
+            ("remove", "a"),
+            ("event", ("a", 0, {"x": 0, "id": "i"})),
+        ),
+        mode="batch",
+    ),
 )

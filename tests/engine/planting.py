@@ -19,7 +19,7 @@ from tests.engine.search import GAMES, drawn
 from tests.engine.world import play
 
 #: Games with operations or faults that others have not.
-_OF_THEIR_OWN = ("aggregates", "collections")
+_OF_THEIR_OWN = ("aggregates", "collections", "copies")
 
 
 class Fault(NamedTuple):

@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from service.model import Initial, Interval, Kind, Late, Missing, Query, Region, Source
+from service.model import Initial, Interval, Kind, Late, Missing, Query, Reason, Region, Source
 from service.tenants import order, tenant_of
 
 
@@ -53,6 +53,7 @@ class Stream:
     carried: dict[str, Any] = field(default_factory=dict)
     ts: int | None = None
     seq: Counter[str] = field(default_factory=Counter)
+    ids: list[str] = field(default_factory=list)
     pairs: dict[str, Pair] = field(default_factory=dict)
 
     def pair(self, id: str) -> Pair:
@@ -72,7 +73,7 @@ class Due(NamedTuple):
 
 class Reference:
     """One partition. ``matches`` gets (label, stream, sorted ids, late), ``borders`` the records; at most
-    ``max_ids`` ids each."""
+    ``max_ids`` ids each. ``refused`` gets the labels of events that are not accepted, and why."""
 
     def __init__(self, source: Source, now: int, max_ids: int) -> None:
         self.source = source
@@ -84,6 +85,7 @@ class Reference:
         self.queries: dict[str, Query] = {}
         self.matches: list[tuple[Any, str, list[str], bool]] = []
         self.borders: list[Border] = []
+        self.refused: list[tuple[Any, Reason]] = []
 
     def members(self, stream_id: str) -> set[str]:
         stream = self.streams.get(stream_id)
@@ -150,13 +152,20 @@ class Reference:
 
     def event(self, label: Any, stream_id: str, ts: int | None, values: dict[str, Any]) -> None:
         clock = self._move(ts)
+        event_id = values.get(self.source.dedup.by) if self.source.dedup else None
         values = {name: value for name, value in values.items() if name in self.source.attributes}
         stream = self.streams.get(stream_id)
         first = stream is None
+        if stream is not None and event_id is not None and str(event_id) in stream.ids:
+            self.refused.append((label, Reason.DUPLICATE))
+            return
         late = stream is not None and ts is not None and stream.ts is not None and ts < stream.ts
         if late and self.source.late is Late.REJECT:
+            self.refused.append((label, Reason.LATE))
             return
         stream = stream or Stream(seen=clock)
+        if self.source.dedup is not None and event_id is not None:
+            stream.ids = [*stream.ids, str(event_id)][-self.source.dedup.last :]
         self.streams[stream_id] = stream
         silent = self._is_silent(stream, clock)
         stream.seen = clock
@@ -257,6 +266,8 @@ class Reference:
             stream.carried = {name: value for name, value in stream.carried.items() if name not in gone}
             if source.missing is not self.source.missing:
                 stream.carried = dict(stream.last) if source.missing is Missing.CARRY else {}
+            same = source.dedup and self.source.dedup and source.dedup.by == self.source.dedup.by
+            stream.ids = stream.ids[-source.dedup.last :] if same else []
         self.source = source
 
     # ---- the rule

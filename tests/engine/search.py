@@ -14,7 +14,17 @@ from typing import Any, NamedTuple
 
 from service.tenants import DEFAULT_TENANT, id_of, tenant_of
 from tests.engine import recount
-from tests.engine.histories import IDS, History, Operation, collected, history, jumping, portioned, shared
+from tests.engine.histories import (
+    IDS,
+    History,
+    Operation,
+    collected,
+    copied,
+    history,
+    jumping,
+    portioned,
+    shared,
+)
 from tests.engine.world import World, play
 
 LINE, PLANE = ("x",), ("x", "y", "k")
@@ -103,6 +113,9 @@ GAMES = {
     "tenants": Game(lambda rng: shared(rng, PLANE, ("one", "batch", "restart")), apart, 40),
     "collections": Game(
         lambda rng: collected(rng, rng.choice((LINE, PLANE)), ("one", "batch", "restart")), cut, 60
+    ),
+    "copies": Game(
+        lambda rng: copied(rng, rng.choice((LINE, PLANE)), ("one", "batch", "batch", "restart")), cut, 150
     ),
     "aggregates": Game(recount.draw, recount.play, 80),
 }

@@ -21,7 +21,9 @@ def test_kept_histories(number: int, mode: Mode) -> None:
     cut(KEPT[number]._replace(mode=mode))
 
 
-@pytest.mark.parametrize("game", ["line", "plane", "cuts", "jumps", "portions", "tenants", "collections"])
+@pytest.mark.parametrize(
+    "game", ["line", "plane", "cuts", "jumps", "portions", "tenants", "collections", "copies"]
+)
 def test_random_histories(game: str) -> None:
     search(game, range(GAMES[game].histories))
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from service.engine import kernels
 from service.engine.kernels import (
+    DUPLICATE,
     LATE,
     LATE_NO_BORDER,
     LATE_PROCESS,
@@ -32,20 +33,24 @@ Point = tuple[float, ...]
 class Slow:
     """The walk as a story of one stream after the other; the table is a dict of dicts."""
 
-    def __init__(self, late_policy: int, carry: bool, stale_after: int) -> None:
+    def __init__(self, late_policy: int, carry: bool, stale_after: int, last_ids: int) -> None:
         self.late_policy, self.carry, self.stale_after = late_policy, carry, stale_after
+        self.last_ids = last_ids
         self.living: dict[int, dict[str, Any]] = {}
         self.older = self.taken = 0
         self.rows: list[tuple[int, Point | None, Point | None, bool, bool]] = []
         """Verdict, value to match, where the stream was, whether it is new, whether it had been silent."""
 
-    def step(self, row: int, removal: bool, ts: int | None, value: Point, clock: int) -> None:
+    def step(self, row: int, removal: bool, ts: int | None, value: Point, id: int, clock: int) -> None:
         stream = self.living.get(row)
         if row < 0 or (removal and stream is None):
             self.rows.append((NOTHING, None, None, False, False))
             return
         if removal:
             self.rows.append((REMOVES, None, self.living.pop(row)["point"], False, False))
+            return
+        if stream is not None and id in stream["ids"]:
+            self.rows.append((DUPLICATE, None, None, False, False))
             return
         late = stream is not None and ts is not None and ts < stream["ts"]
         if late and self.late_policy == LATE_REJECT:
@@ -54,8 +59,10 @@ class Slow:
         silent = stream is not None and clock - stream["seen"] >= self.stale_after
         first = stream is None
         self.older += late
-        stream = stream or {"ts": NO_TIME, "point": None, "carried": (MISSING,) * DIMS}
+        stream = stream or {"ts": NO_TIME, "point": None, "carried": (MISSING,) * DIMS, "ids": []}
         self.living[row] = stream
+        if id and self.last_ids:
+            stream["ids"] = [*stream["ids"], id][-self.last_ids :]
         stream["seen"] = clock
         if late and self.late_policy == LATE_NO_BORDER:
             self.rows.append((LATE, value, None, False, silent))
@@ -78,6 +85,7 @@ EVENT = st.tuples(
     st.one_of(st.none(), st.integers(0, 4)),
     st.tuples(COORDINATE, COORDINATE),
     st.integers(0, 3),
+    st.integers(0, 4),
 )
 
 
@@ -87,22 +95,27 @@ EVENT = st.tuples(
     st.sampled_from([LATE_NO_BORDER, LATE_PROCESS, LATE_REJECT]),
     st.booleans(),
     st.sampled_from([1, 3, np.iinfo(np.int64).max]),
+    st.sampled_from([0, 1, 2, 3]),
 )
-def test_walk(batches: list[list[Any]], late_policy: int, carry: bool, stale_after: int) -> None:
-    slow = Slow(late_policy, carry, stale_after)
+def test_walk(
+    batches: list[list[Any]], late_policy: int, carry: bool, stale_after: int, last_ids: int
+) -> None:
+    slow = Slow(late_policy, carry, stale_after, last_ids)
     known, seen = np.zeros(STREAMS, np.bool_), np.zeros(STREAMS, np.int64)
     last_ts = np.full(STREAMS, NO_TIME)
     point, carried = np.full((STREAMS, DIMS), np.nan), np.full((STREAMS, DIMS), MISSING)
+    recent = np.zeros((STREAMS, last_ids, 2), np.uint64)
+    accepted, unsaved = np.zeros(STREAMS, np.int64), np.zeros(STREAMS, np.int64)
     scratch = np.full(STREAMS, UNTOUCHED, np.int32)
     counts = np.zeros(2, np.int64)
     now = 0
     for batch in batches:
         n = len(batch)
-        clock = now + np.cumsum([step for *_, step in batch], dtype=np.int64)
+        clock = now + np.cumsum([step for *_, step, _ in batch], dtype=np.int64)
         now = int(clock[-1]) if n else now
         slow.rows.clear()
-        for (row, removal, ts, value, _), at in zip(batch, clock.tolist(), strict=True):
-            slow.step(row, removal, ts, value, at)
+        for (row, removal, ts, value, _, id), at in zip(batch, clock.tolist(), strict=True):
+            slow.step(row, removal, ts, value, id, at)
         points, verdict = np.empty((2 * n, DIMS)), np.empty(n, np.uint8)
         before = np.empty(n, np.int32)
         first, silent = np.empty(n, np.bool_), np.empty(n, np.bool_)
@@ -111,9 +124,11 @@ def test_walk(batches: list[list[Any]], late_policy: int, carry: bool, stale_aft
             np.array([removal for _, removal, *_ in batch], np.bool_),
             np.array([ts or 0 for _, _, ts, *_ in batch], np.int64),
             np.array([ts is not None for _, _, ts, *_ in batch], np.bool_),
-            np.array([value for *_, value, _ in batch], np.float64).reshape(n, DIMS),
-            clock, late_policy, carry, stale_after,
-            known, last_ts, seen, point, carried, scratch,
+            np.array([value for *_, value, _, _ in batch], np.float64).reshape(n, DIMS),
+            # Ids that differ in one of their words only.
+            np.array([divmod(id, 3) for *_, id in batch], np.uint64).reshape(n, 2),
+            clock, late_policy, carry, stale_after, last_ids,
+            known, last_ts, seen, point, carried, recent, accepted, unsaved, scratch,
             points, verdict, before, first, silent, counts,
         )  # fmt: skip
         assert counts.tolist() == [slow.older, slow.taken]
@@ -132,7 +147,13 @@ def test_walk(batches: list[list[Any]], late_policy: int, carry: bool, stale_aft
                 assert point[row].tolist() == list(stream["point"])
                 if carry:
                     assert carried[row].tolist() == list(stream["carried"])
+                held = [divmod(id, 3) for id in stream["ids"]]
+                places = np.arange(accepted[row] - len(held), accepted[row]) % max(last_ids, 1)
+                assert [tuple(id) for id in recent[row, places].tolist()] == held
+                assert min(accepted[row], last_ids) == len(held)
+                assert accepted[row] == unsaved[row]
             else:
+                assert accepted[row] == unsaved[row] == 0
                 assert np.isnan(point[row]).all() and last_ts[row] == NO_TIME
 
 

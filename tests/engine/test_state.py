@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.engine.state import HEARD, VERSION, StateLog
+from service.engine.versions import UnreadableState
 from tests.cases.engine_driver import EngineDriver
 
 BLOCK, RING = 4, 8
@@ -40,6 +41,7 @@ OPERATION = st.one_of(
     st.tuples(st.just("disable"), st.none(), st.booleans()),
     st.tuples(st.just("retype"), st.none(), st.sampled_from(TYPES)),
     st.tuples(st.just("carry"), st.none(), st.booleans()),
+    st.tuples(st.just("dedup"), st.none(), st.sampled_from([None, 1, 3, 5])),
 )
 
 
@@ -50,7 +52,8 @@ class World:
         self.driver = EngineDriver(make_state_log=make_state_log)
         self.second: str | None = "number"
         self.carries = False
-        self.now = 0
+        self.last: int | None = None
+        self.now = self.events = 0
         self._source()
         for id, controls in QUERIES.items():
             query = {"id": id, "source": "s", "where": "x <= 2", **controls}
@@ -58,13 +61,15 @@ class World:
 
     def _source(self) -> None:
         attributes = {"x": "number"} | ({"y": self.second} if self.second else {})
-        policy = {"missing": "carry"} if self.carries else {}
+        policy: dict[str, Any] = {"missing": "carry"} if self.carries else {}
+        policy |= {"dedup": {"by": "id", "last": self.last}} if self.last else {}
         self.driver.source("s", {"attributes": attributes, **policy})
 
     def do(self, operation: str, stream_id: str | None, argument: Any) -> None:
         match operation:
             case "event":
-                event = {"stream_id": stream_id, "ts": self.now + argument, "x": argument}
+                event = {"stream_id": stream_id, "ts": self.now + argument, "x": argument, "id": self.events}
+                self.events += argument > 0  # or the next one is a copy
                 if self.second and argument != 3:
                     event["y"] = argument if self.second == "number" else f"text {argument}"
                 self.driver.send("s", None, json.dumps(event).encode())
@@ -87,6 +92,10 @@ class World:
                 self.driver.flush()
                 self.carries = argument
                 self._source()
+            case "dedup":
+                self.driver.flush()
+                self.last = argument
+                self._source()
 
     def seen(self) -> dict[str, Any]:
         """Everything that is remembered of every stream."""
@@ -100,7 +109,8 @@ class World:
                 if carried and texts is not None:
                     carried[1] = texts.text(carried[1])
                 memory = {queries.names[slot]: entry for slot, entry in table.memory.of_row(row).items()}
-                found[name] = (row, view, carried, memory, int(table.seen[row]))
+                ids = table.recent.newest(np.array([row], dtype=np.int32), whole=True)
+                found[name] = (row, view, carried, memory, int(table.seen[row]), ids)
             found["time"] = (table.time.ahead, table.time.reached)
         return found
 
@@ -133,6 +143,65 @@ def test_the_log_stays_small_however_long_the_history() -> None:
     before = world.seen()
     world.driver.restart()
     assert world.seen() == before
+
+
+def _with_ids(last: int) -> EngineDriver:
+    driver = EngineDriver(make_state_log=SMALL)
+    driver.source("s", {"attributes": {"x": "number"}, "dedup": {"by": "id", "last": last}})
+    return driver
+
+
+def _send(driver: EngineDriver, *ids: int, stream_id: str = "a") -> list[Any]:
+    """Sends events with these ids and returns those that are refused."""
+    before = len(driver.records())
+    for id in ids:
+        driver.send("s", None, json.dumps({"stream_id": stream_id, "x": 1, "id": id}).encode())
+    driver.flush()
+    letters = [json.loads(value) for _, _, value in driver.records()[before:]]
+    return [json.loads(letter["value"])["id"] for letter in letters]
+
+
+def test_a_commit_has_the_ids_that_have_come_since_and_a_page_has_all() -> None:
+    driver = _with_ids(last=50)
+    for id in range(200):
+        assert _send(driver, id) == []
+    (records,) = driver._state.values()
+    deltas = [len(value) for key, value in records.items() if key[:1] == b"d"]
+    pages = [len(value) for key, value in records.items() if key[:1] == b"p"]
+    assert len(deltas) == RING
+    assert max(deltas) < 250
+    assert min(pages) > 16 * 50
+    driver.restart()
+    assert _send(driver, 150, 199, 149, 200) == [150, 199], "200 and 149 are none of the last 50"
+
+
+def test_as_many_ids_as_a_source_may_ask_for_outlive_a_restart() -> None:
+    driver = _with_ids(last=10_000)
+    assert _send(driver, *range(10_001)) == []
+    driver.restart()
+    assert _send(driver, 1, 10_000, 0, 1) == [1, 10_000], "0 was none of the last, and took the place of 1"
+
+
+def test_ids_that_are_missing_in_the_state_are_told() -> None:
+    driver = _with_ids(last=5)
+    for id in range(3):
+        assert _send(driver, id) == []
+    (records,) = driver._state.values()
+    del records[b"d2"]
+    with pytest.raises(UnreadableState, match="cannot be read"):
+        driver.restart()
+
+
+def test_a_source_without_ids_writes_what_the_version_before_wrote() -> None:
+    driver = _with_ids(last=5)
+    driver.send("s", None, b'{"stream_id": "a", "x": 1, "id": 7}')
+    driver.flush()
+    driver.source("s", {"attributes": {"x": "number"}})
+    driver.send("s", None, b'{"stream_id": "a", "x": 2, "id": 7}')
+    driver.flush()
+    (records,) = driver._state.values()
+    blocks = sorted(msgspec.msgpack.decode(value) for key, value in records.items() if key != HEARD)
+    assert {block[0]: len(block) for block in blocks} == {3: 15, VERSION: 17}
 
 
 def test_time_that_moved_without_a_stream_is_restored() -> None:

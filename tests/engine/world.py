@@ -73,6 +73,7 @@ class World:
         self._seen = 0
         self._matches: list[Any] = []
         self._borders: list[Border] = []
+        self._refused: list[tuple[Any, str]] = []
         self._checked = (0, 0)
         self._told_all = True
         self._fold: dict[str, set[str]] = {}
@@ -347,6 +348,7 @@ class World:
         matches, borders = self._checked
         assert self._matches[matches:] == self.reference.matches[matches:]
         self._checked = len(self._matches), len(self._borders)
+        assert self._refused == self.reference.refused
         if not any(table.owed for table in self.driver.engine.tables.values()) and self._told_all:
             written, wanted = self._borders[borders:], self.reference.borders[borders:]
             assert self._by_stream(written) == self._by_stream(wanted)
@@ -373,6 +375,8 @@ class World:
                 self._take_match(_label(record), record)
             elif topic == "borders":
                 self._take(record)
+            elif topic == "dead_letter":
+                self._refused.append((_label(record), record["reason"]))
         self._seen = len(records)
 
     def _take_match(self, label: Any, record: dict[str, Any]) -> None:

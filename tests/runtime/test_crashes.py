@@ -324,3 +324,60 @@ def test_death_at_every_call_changes_nothing_of_what_is_owed() -> None:
         life = Paced(Fate(at, after=at % 2 == 0 or fate.names[at] == "commit"))
         life.play()
         assert _by_stream(life.outputs()) == expected, f"died at call {at}, {fate.names[at]}"
+
+
+def _named(id: str, stream_id: str, ts: int, x: float) -> Message:
+    event = {"stream_id": stream_id, "ts": ts, "x": x, "id": id}
+    return Message(stream_id.encode(), json.dumps(event).encode())
+
+
+#: What a producer sends, one block after the other. Late events are processed like others: copies would show.
+BLOCKS = [
+    [_named("1", "a", 1, 3), _named("2", "b", 1, 7), _named("3", "a", 2, 9)],
+    [_named("4", "a", 3, 1), _named("5", "a", 2, 8), _named("6", "b", 2, 2), _named("7", "c", 1, 2)],
+    [_named("8", "c", 2, 6), _named("9", "a", 4, 4)],
+]
+COPIES = PutSource("s", {"attributes": {"x": "number"}, "late": "process", "dedup": {"by": "id", "last": 9}})
+
+
+ONCE: list[Command | list[Message]] = [COPIES, _query("low", 0, 5), *BLOCKS]
+#: The producer has not heard of its blocks, and sends each again, with what it sends next.
+AGAIN = [*ONCE[:2], BLOCKS[0], BLOCKS[0] + BLOCKS[1], BLOCKS[1] * 2 + BLOCKS[2], BLOCKS[2]]
+
+
+class Once(Life):
+    script = ONCE
+
+
+class Again(Life):
+    script = AGAIN
+
+
+class HastyAgain(Hasty):
+    script = AGAIN
+
+
+def _without_copies(outputs: list[Output]) -> dict[bytes | None, list[tuple[str, Any]]]:
+    """The records by stream, but for where they come from and the letters of copies."""
+    found: dict[bytes | None, list[tuple[str, Any]]] = defaultdict(list)
+    for key, records in _by_stream(outputs).items():
+        for topic, record in records:
+            if record.get("reason") != "duplicate":
+                found[key].append((topic, {**record, "origin": "command" in record["origin"]}))
+    return found
+
+
+@pytest.mark.parametrize("kind", [Again, HastyAgain])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_death_at_every_call_lets_no_copy_through(after: bool, kind: type[Life]) -> None:
+    once, _ = _uninterrupted(Once)
+    again, counted = _uninterrupted(kind)
+    letters = [json.loads(value) for topic, _, value in again.outputs() if topic == "dead_letter"]
+    copies = sum(len(act) for act in AGAIN if isinstance(act, list)) - sum(map(len, BLOCKS))
+    assert [letter["reason"] for letter in letters] == ["duplicate"] * copies
+    assert _without_copies(again.outputs()) == _without_copies(once.outputs())
+    expected = _by_stream(again.outputs())
+    for at in range(counted.calls):
+        life = kind(Fate(at=at, after=after))
+        life.play()
+        assert _by_stream(life.outputs()) == expected, f"died at call {at}, {counted.names[at]}"
