@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.bodies import NDJSON
+from service.language import MAX_EVENT_IDS
 from service.model import AttributeType, Initial, Kind, Late, Missing, Nulls
 
 QUERY_EXAMPLE: dict[str, Any] = {
@@ -24,6 +25,7 @@ QUERY_EXAMPLE: dict[str, Any] = {
 SOURCE_EXAMPLE: dict[str, Any] = {
     "attributes": {"lat": "number", "lon": "number", "sog": "number", "kind": "category"},
     "late": "no_border",
+    "dedup": {"by": "event_id", "last": 100},
 }
 EVENT_EXAMPLE: dict[str, Any] = {
     "stream_id": "v-17",
@@ -53,6 +55,13 @@ class ActiveFrom(Shape):
     positions: list[PartitionOffset] | None = None
 
 
+class DedupView(Shape):
+    """What makes an event a copy."""
+
+    by: str = Field(description="the field that has the id of an event")
+    last: int = Field(description="how many ids of accepted events a stream remembers")
+
+
 class SourceView(Shape):
     name: str
     attributes: dict[str, AttributeType]
@@ -66,6 +75,7 @@ class SourceView(Shape):
     stream_ttl: int | None
     stale_after: int | None
     format: Literal["json"] | dict[str, Any] = Field(description="how its messages are written")
+    dedup: DedupView | None
 
 
 class ChangedSource(SourceView):
@@ -427,6 +437,16 @@ SOURCE_SCHEMA: dict[str, Any] = {
         "stream_ttl": _DURATION,
         "stale_after": _DURATION,
         "format": _FORMAT,
+        "dedup": {
+            "type": ["object", "null"],
+            "description": "refuses copies: events whose id is one of the last of their stream",
+            "properties": {
+                "by": {"type": "string"},
+                "last": {"type": "integer", "minimum": 1, "maximum": MAX_EVENT_IDS, "default": 100},
+            },
+            "required": ["by"],
+            "additionalProperties": False,
+        },
     },
     "required": ["attributes"],
     "additionalProperties": False,

@@ -41,6 +41,7 @@ _VIEW = {
     "stream_ttl": None,
     "stale_after": None,
     "format": "json",
+    "dedup": {"by": "event_id", "last": 100},
 }
 _INDEX_VIEW = {
     "source": "ais",

@@ -12,12 +12,17 @@ from service.engine.effects import Task
 from service.engine.tally import Content, Tally, empty, together
 from service.formats import format_body
 from service.index.default.level import PartView
-from service.language import print_region, query_body, source_body
+from service.language import dedup_body, print_region, query_body, source_body
 from service.model import Query, Refusal, Source
 
 
 def source_view(source: Source) -> dict[str, Any]:
-    return {"name": source.name, **source_body(source), "format": format_body(source.format)}
+    return {
+        "name": source.name,
+        **source_body(source),
+        "format": format_body(source.format),
+        "dedup": dedup_body(source.dedup),
+    }
 
 
 def index_view(source: Source, indexes: Mapping[str, Sequence[PartView]]) -> dict[str, Any]:

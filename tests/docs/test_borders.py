@@ -33,6 +33,7 @@ def test_every_control_and_reason_is_explained() -> None:
         "expires_at",
         "stream_ttl",
         "stale_after",
+        "dedup",
     )
     assert [name for name in controls if f"**`{name}`**" not in PAGE] == []
     reasons = ("event", "registered", "updated", "deleted", "expired", "disabled", "enabled", "quarantined")
