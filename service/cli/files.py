@@ -1,10 +1,10 @@
 """Files of events: CSV, NDJSON and Parquet, the first two gzipped or not, as JSON events of a source.
 
 Columns find their place by name: a column is named like an attribute of the source, ``stream_id`` or ``ts``,
-or like the path at which the source looks for one of them; other columns are left out. An empty cell is an
-attribute that is not there. Numbers keep their digits: a whole number without a point is a JSON integer. What
-is no number is sent as text, so that the service refuses it where everybody sees it. ``ts`` may be ISO 8601
-(without a zone: UTC). Lines of NDJSON go as they are.
+or like the path at which the source looks for one of them or for the id of an event; others are left out. An
+empty cell is an attribute that is not there. Numbers keep their digits: a whole number without a point is a
+JSON integer. What is no number is sent as text, so that the service refuses it where everybody sees it.
+``ts`` may be ISO 8601 (without a zone: UTC). Lines of NDJSON go as they are.
 
 A row that cannot be an event (a line that is no JSON, a row of another length) is a ``BadRow``, never lost
 silently.
@@ -55,15 +55,18 @@ class BadRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a file must know of its source: attribute types, and the paths of stream id, time, attributes."""
+    """What a file must know of its source: attribute types, and the paths of stream id, time, attributes; and
+    of the id of an event, where the source has one."""
 
     attributes: Mapping[str, str]
     key: str = "stream_id"
     ts: str = "ts"
     paths: Mapping[str, str] | None = None
+    event_id: str | None = None
 
     def path(self, column: str) -> tuple[str, str] | None:
-        """Path and type (``key``, ``ts``, ``number``, ``category``) of a column, or None for a stranger."""
+        """Path and type (``key``, ``ts``, ``number``, ``category``, ``id``) of a column, or None for a
+        stranger."""
         paths = self.paths or {}
         places = {paths.get(name, name): (name, kind) for name, kind in self.attributes.items()}
         if column in self.attributes:
@@ -74,7 +77,7 @@ class Shape:
             return self.key, "key"
         if column in (self.ts, "ts"):
             return self.ts, "ts"
-        return None
+        return (column, "id") if column == self.event_id else None
 
 
 class Progress:
@@ -310,6 +313,7 @@ def _timestamp(cell: Any) -> str | None:
 _LITERAL: Mapping[str, Callable[[Any], str | None]] = {
     "key": _text,
     "category": _text,
+    "id": _text,
     "number": _number,
     "ts": _timestamp,
 }

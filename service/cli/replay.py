@@ -32,7 +32,8 @@ def add(commands: Any) -> None:
         "replay",
         help="send a file of events",
         description="Sends the events of a CSV, NDJSON or Parquet file (.gz too) in file order. Columns"
-        " are found by name: stream_id, ts and the attributes of the source.",
+        " are found by name: stream_id, ts, the attributes of the source, and the id of an event where the"
+        " source has dedup.",
     )
     parser.add_argument("file", type=Path, metavar="FILE")
     parser.add_argument("--source", required=True, metavar="NAME", help="the source that the events are of")
@@ -92,7 +93,8 @@ def shape_of(client: httpx.Client, source: str, file: Path) -> Shape:
             f"  curl -X PUT {client.base_url.join(path)} -d '{body}'"
         )
     known = checked(response).json()
-    return Shape(known["attributes"], known["key"], known["ts"], known["paths"])
+    dedup = known.get("dedup") or {}
+    return Shape(known["attributes"], known["key"], known["ts"], known["paths"], dedup.get("by"))
 
 
 def _with_progress(

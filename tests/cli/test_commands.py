@@ -63,6 +63,24 @@ def test_replay_sends_a_file_and_says_how_much(
     assert [r["value"]["reason"] for r in letters if r["value"]["source"] == source] == ["not_a_number"]
 
 
+def test_a_file_that_is_replayed_twice_holds_copies_if_it_has_ids(
+    service: Served, client: httpx.Client, source: str, tmp_path: Path
+) -> None:
+    body = {"attributes": {"x": "number"}, "dedup": {"by": "event_id"}}
+    client.put(f"/v1/sources/{source}", json=body).raise_for_status()
+    file = tmp_path / "events.csv"
+    file.write_text("stream_id,x,event_id\na,1,1\na,2,2\na,3,\n")
+    for _ in range(2):
+        assert rangewatch("replay", file, "--source", source, "--url", service.url).returncode == 0
+
+    def refused() -> list[str]:
+        letters = [one["value"] for one in client.get("/v1/topics/dead_letter").json()["records"]]
+        return [json.loads(one["value"])["event_id"] for one in letters if one["source"] == source]
+
+    eventually(lambda: len(refused()) == 2, "the copies are refused")
+    assert refused() == ["1", "2"]
+
+
 def test_replay_tells_of_rows_that_it_could_not_send(
     service: Served, client: httpx.Client, source: str, tmp_path: Path
 ) -> None:

@@ -99,6 +99,16 @@ def test_columns_go_where_the_source_looks(tmp_path: Path) -> None:
         assert texts(csv(tmp_path, f"{header}\nv,5,1\nw,6,\n"), shape) == expected
 
 
+def test_the_column_of_ids_goes_where_the_source_looks(tmp_path: Path) -> None:
+    file = csv(tmp_path, "stream_id,x,meta.id\nv,1,7\nw,2,\n")
+    with_ids = Shape(SHAPE.attributes, event_id="meta.id")
+    assert texts(file, with_ids) == [
+        '{"stream_id":"v","x":1,"meta":{"id":"7"}}',
+        '{"stream_id":"w","x":2}',
+    ]
+    assert texts(file) == ['{"stream_id":"v","x":1}', '{"stream_id":"w","x":2}'], "nobody asks for them"
+
+
 def test_rows_of_another_length_are_named_and_blank_ones_skipped(tmp_path: Path) -> None:
     file = csv(tmp_path, "stream_id,x\na,1\n\nb\nc,1,2\nd,4\n")
     assert texts(file) == ['{"stream_id":"a","x":1}', "bad 4", "bad 5", '{"stream_id":"d","x":4}']
