@@ -32,7 +32,7 @@ from tests.log.sites import eventually
 from tests.runtime.memory_log import MemoryLog, Store
 
 FILES = Path(__file__).parents[1] / "data"
-OLD = ["state-1", "state-2", "state-3"]
+OLD = ["state-1", "state-2", "state-3", "state-4"]
 SOURCES = ["plain", "carried"]
 OUTPUTS = ["matches", "borders", "dead_letter"]
 #: Their waits end by the clock, so that they may have changed after the old service was asked.
