@@ -29,6 +29,21 @@ def test_the_same_body_again_changes_nothing(client: httpx.Client, source: OwnSo
     assert before.json()["active_from"]["command"] == after.json()["active_from"]["command"]
 
 
+def test_deduplication_is_switched_on_and_off(client: httpx.Client, source: OwnSource) -> None:
+    path = f"/v1/sources/{source.name}"
+    assert client.get(path).json()["dedup"] is None
+    on = client.put(path, json={"attributes": ATTRIBUTES, "dedup": {"by": "meta.id"}})
+    assert (on.status_code, on.json()["dedup"]) == (200, {"by": "meta.id", "last": 100})
+    event = {"stream_id": "s", "x": 1, "meta": {"id": 7}}
+    assert source.send(event, event)["refused"] == 1
+    answer = source.send(event)
+    assert answer["refused"] == 1
+    assert [one["value"]["reason"] for one in answer["outputs"]] == ["duplicate"]
+    off = client.put(path, json={"attributes": ATTRIBUTES})
+    assert off.json()["dedup"] is None
+    assert source.send(event, event)["refused"] == 0
+
+
 def test_attributes_grow_and_keep_their_order(client: httpx.Client, source: OwnSource) -> None:
     grown = client.put(f"/v1/sources/{source.name}", json={"attributes": {"z": "number", **ATTRIBUTES}})
     assert grown.status_code == 200
@@ -86,6 +101,7 @@ def test_how_queries_are_indexed_is_shown_with_the_reason(client: httpx.Client, 
         (b'{"attributes": {"x": "number"}, "latte": "reject"}', "unknown_field", "latte"),
         (b'{"attributes": {"x": "number"}, "paths": {"y": "a.b"}}', "unknown_attribute", "paths.y"),
         (b'{"attributes": {"x": "number"}, "stream_ttl": "soon"}', "bad_value", "stream_ttl"),
+        (b'{"attributes": {"x": "number"}, "dedup": {"by": "id", "last": 1e3}}', "bad_value", "dedup.last"),
     ],
 )
 def test_a_bad_source_is_refused_by_field_and_reason(

@@ -51,17 +51,18 @@ def test_why_it_did_not_fire(client: httpx.Client, source: OwnSource) -> None:
 
 
 def test_a_match_is_due_only_where_one_is_asked_for(client: httpx.Client, source: OwnSource) -> None:
-    body = {"attributes": ATTRIBUTES, "late": "reject"}
+    body = {"attributes": ATTRIBUTES, "late": "reject", "dedup": {"by": "id"}}
     client.put(f"/v1/sources/{source.name}", json=body).raise_for_status()
     off = source.register("off", "x > 5", enabled=False)["id"]
     quiet = source.register("quiet", "x > 5", on=["enter"])["id"]
     loud = source.register("loud", "x > 5")["id"]
-    source.send({"stream_id": "v", "ts": 2, "x": 7}, {"stream_id": "v", "ts": 1, "x": 7})
-    for id, verdicts in ((off, [False, False]), (quiet, [False, False]), (loud, [False, True])):
-        events = trace(client, "v", source.name, id)["events"]
-        assert [one["verdict"] for one in events] == ["rejected", "moved"]
-        assert [one["holds"] for one in events] == [True, True]
-        assert [one["matched"] for one in events] == verdicts
+    events = [{"stream_id": "v", "ts": ts, "x": 7, "id": id} for ts, id in ((2, "a"), (1, "b"), (3, "a"))]
+    source.send(*events)
+    for id, verdicts in ((off, [False] * 3), (quiet, [False] * 3), (loud, [False, False, True])):
+        found = trace(client, "v", source.name, id)["events"]
+        assert [one["verdict"] for one in found] == ["duplicate", "rejected", "moved"]
+        assert [one["holds"] for one in found] == [True] * 3
+        assert [one["matched"] for one in found] == verdicts
 
 
 def test_a_restart_remembers_nothing_and_says_so(tmp_path: Path) -> None:
