@@ -22,6 +22,7 @@ from service.index.protocol import Rows
 Digests = NDArray[np.uint64]
 _BYTES = 16
 _NONE = bytes(_BYTES)
+_EMPTY: Digests = np.zeros((0, 2), dtype=np.uint64)
 
 
 def digests(ids: Sequence[str | None]) -> Digests:
@@ -54,8 +55,10 @@ class RecentIds:
     def make_room(self, rows: Rows, ids: Sequence[str | None] | None) -> Digests:
         """The digests of a batch, for which there is room then; ``rows int32[n]``, -1 for no stream. Empty
         where nothing is remembered. O(n log n)."""
-        if not self.last or ids is None:
-            return np.zeros((len(rows) if self.last else 0, 2), dtype=np.uint64)
+        if not self.last:
+            return _EMPTY
+        if ids is None:
+            return np.zeros((len(rows), 2), dtype=np.uint64)
         touched, counts = np.unique(rows[rows >= 0], return_counts=True)
         self._widen(int((self.accepted[touched] + counts).max(initial=0)))
         return digests(ids)
@@ -98,7 +101,8 @@ class RecentIds:
 
     def saved(self, rows: Rows) -> None:
         """All that these rows remember has been written."""
-        self.unsaved[rows] = 0
+        if self.last:
+            self.unsaved[rows] = 0
 
     def restore(self, last: int, windows: Windows) -> None:
         """Remembers ``last`` ids a row, and of these rows the newest of what they had; nothing else. Raises

@@ -254,6 +254,8 @@ def _block(n: int, table: StreamTable, queries: QuerySet, rows: Rows, *, whole: 
         told=table.told[rows].tobytes() if table.owed else b"",
         others=others,
     )
+    if not table.recent.last:
+        return _encode(block)
     held = table.recent.held(rows)
     if not held.any():
         return _encode(block)
