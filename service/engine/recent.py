@@ -73,14 +73,16 @@ class RecentIds:
         """The stream is no more."""
         self.accepted[row] = self.unsaved[row] = 0
 
-    def resize(self, last: int, *, kept: bool) -> None:
+    def resize(self, last: int, *, kept: bool) -> Rows:
         """Remembers ``last`` ids of each stream from now on, of those so far the newest, if they are
-        ``kept``. All rows that remember any are to be saved."""
+        ``kept``. Returns the rows that remember fewer than before; these are to be saved."""
         rows, windows = np.flatnonzero(self.accepted).astype(np.int32), Windows()
+        held, unsaved = self.held(rows), self.unsaved[rows]
         if kept:
-            windows.place(rows, self.held(rows).tobytes(), self.newest(rows, whole=True))
+            windows.place(rows, held.tobytes(), self.newest(rows, whole=True))
         self.restore(last, windows)
-        self.unsaved[:] = self.accepted
+        self.unsaved[rows] = np.minimum(unsaved, self.accepted[rows])
+        return rows[self.accepted[rows] < held]
 
     def held(self, rows: Rows) -> NDArray[np.int64]:
         """How many ids each of these rows has, ``int64[n]``."""
@@ -92,7 +94,7 @@ class RecentIds:
         accepted = self.accepted[rows]
         counts = np.minimum(accepted if whole else self.unsaved[rows], self.last)
         ends = np.cumsum(counts)
-        # How many ids of its row each is from the end of the ring; the newest one.
+        # How far each is from the end of its ring: the newest one place.
         behind = np.repeat(ends, counts) - np.arange(counts.sum())
         places = (np.repeat(accepted, counts) - behind) % max(self.last, 1)
         joined = self.ids[np.repeat(rows, counts), places].astype("<u8", copy=False).tobytes()
@@ -130,7 +132,7 @@ class Windows:
         the others those that it had. A block without says that they have none. Old blocks may count on ids
         that are nowhere any more: a later one stands over what they leave."""
         if not held:
-            for row in rows.tolist():
+            for row in rows.tolist() if self.of_row else ():
                 self.of_row.pop(row, None)
             return
         counts = np.frombuffer(held, dtype="<i8").tolist()

@@ -7,7 +7,8 @@ or before. So the log holds at most RING deltas and one record a page, whatever 
 costs what it touched.
 
 A page is never removed, only emptied: a missing page would let old deltas speak again. Every block says what
-its rows were at number ``n``, so loading is writing them in order of ``n``, whatever was split how.
+its rows were at number ``n``, so loading is writing them in order of ``n``, whatever was split how. Ids of
+events alone are many a row and hardly change: a delta has those that have come, a page all (``recent``).
 
 Pure: records in, records out. Blocks are msgpack; numbers are raw little-endian columns, categories texts.
 """

@@ -246,8 +246,7 @@ class StreamTable:
     def dedup(self, before: Dedup | None, after: Dedup | None) -> None:
         """Remembers as many ids of each stream as its source wants from now on; none of another field."""
         same = before is not None and after is not None and before.by == after.by
-        self.recent.resize(after.last if after else 0, kept=same)
-        self.touch_in_place(self.living())
+        self.touch_in_place(self.recent.resize(after.last if after else 0, kept=same))
 
     def extend_to(self, rows: int) -> None:
         """Makes room for rows 0 to ``rows - 1``; used when the table is restored."""

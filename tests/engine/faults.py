@@ -602,7 +602,8 @@ COPIES = (
     ),
     Fault(
         "how many ids are remembered changes in memory only", streams.StreamTable, "dedup",
-        "self.touch_in_place(self.living())", "pass",
+        "self.touch_in_place(self.recent.resize(after.last if after else 0, kept=same))",
+        "self.recent.resize(after.last if after else 0, kept=same)",
         "copies", 22,
     ),
     Fault(
