@@ -101,14 +101,14 @@ def _told(world: World, tenant: str) -> dict[tuple[str, bytes | None], list[Any]
 
 
 GAMES = {
-    "line": Game(lambda rng: history(rng, LINE, ("one", "restart")), play, 200),
-    "plane": Game(lambda rng: history(rng, PLANE, ("one", "restart")), play, 200),
+    "line": Game(lambda rng: history(rng, LINE, ("one", "restart")), play, 150),
+    "plane": Game(lambda rng: history(rng, PLANE, ("one", "restart")), play, 150),
     "cuts": Game(
-        lambda rng: history(rng, rng.choice((LINE, PLANE)), ("batch", "batch", "restart")), cut, 250
+        lambda rng: history(rng, rng.choice((LINE, PLANE)), ("batch", "batch", "restart")), cut, 180
     ),
     "jumps": Game(lambda rng: jumping(rng, PLANE, ("one", "batch", "restart")), play, 100),
     "portions": Game(
-        lambda rng: portioned(rng, rng.choice((LINE, PLANE)), ("one", "batch", "restart")), portions, 150
+        lambda rng: portioned(rng, rng.choice((LINE, PLANE)), ("one", "batch", "restart")), portions, 110
     ),
     "tenants": Game(lambda rng: shared(rng, PLANE, ("one", "batch", "restart")), apart, 40),
     "collections": Game(
