@@ -158,8 +158,13 @@ class Runtime:
 
     @property
     def ready(self) -> bool:
-        """Whether the query set and the state have caught up and the worker is at work."""
+        """Whether the query set and the state have caught up since the start, and the worker is at work."""
         return self._ready.is_set() and self.failure is None
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether it is ready, and no partition waits that has come to this worker since."""
+        return self.ready and not self._worker.behind
 
     @property
     def held(self) -> str | None:
@@ -293,7 +298,6 @@ class Runtime:
                     self._turn()
                 except LogFenced as fenced:
                     logger.warning("passed over, or the log is not as it was (%s); starting afresh", fenced)
-                    self._ready.clear()
                     self._worker.close()
         except LogUnusable as error:  # a person has to act, and the word says how
             logger.error("the worker has stopped: %s", error)
@@ -302,8 +306,7 @@ class Runtime:
             logger.exception("the worker has stopped")
             self.failure = error
         finally:
-            self._ready.clear()
-            self._metrics.ready(False)
+            self._unready()
             self.hub.stop()
             self._worker.close()
             self.schemas.close()
@@ -312,15 +315,22 @@ class Runtime:
     def _open(self) -> None:
         while not self._stopping.is_set():
             try:
+                self._worker.connect()
+                self._unready()
                 with at_start():
-                    self._worker.open()
+                    self._worker.load()
                 return
             except LogUnavailable as away:
                 self._pause(away)
                 self._worker.close()
 
+    def _unready(self) -> None:
+        self._ready.clear()
+        self._metrics.ready(False)
+
     def _turn(self) -> None:
         measure_at = time.monotonic()
+        told_ready = False
         idle_s = 0.0  # at first: there may be nothing to wait for until it is ready
         while not self._stopping.is_set():
             try:
@@ -329,7 +339,9 @@ class Runtime:
                 idle_s = IDLE_POLL_S
                 if not self._ready.is_set() and self._worker.ready:
                     self._ready.set()
-                    self._metrics.ready(True)
+                if told_ready != self.caught_up:
+                    told_ready = self.caught_up
+                    self._metrics.ready(told_ready)
                 if time.monotonic() >= measure_at:
                     self._worker.measure()
                     measure_at = time.monotonic() + MEASURE_EVERY_S
@@ -357,7 +369,13 @@ class Runtime:
 
     def _answer_asked(self) -> None:
         while self._asked:
-            self._asked.popleft().ask()
+            self._answer(self._asked.popleft())
+
+    def _answer(self, question: _Question) -> None:
+        if not self._worker.ask(question.ask):
+            question.failed(
+                self._away or LogUnavailable("partitions are on their way; try again in a moment")
+            )
 
     def _pause(self, away: LogUnavailable) -> None:
         """Returns when the log answers again, or the worker is to stop."""
@@ -387,7 +405,7 @@ class Runtime:
             except queue.Empty:
                 return
             if isinstance(request, _Question):
-                request.ask()
+                self._answer(request)
             else:
                 request.failed(away)
 

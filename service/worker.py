@@ -116,6 +116,8 @@ class _Step:
     count: list[Callable[[], None]] = field(default_factory=list)
     answered: list[CommandRequest | Delivery] = field(default_factory=list)
     commit: Commit | None = None
+    #: the log was not there for something that can wait
+    away: LogUnavailable | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,7 @@ class Worker:
 
     def _forget(self) -> None:
         self.engine = self._make_engine()
+        self._loaded = False
         self.positions: dict[Task, int] = {}
         #: taken in and not known to be committed, the oldest first, and the commit of that
         self._steps: deque[_Step] = deque()
@@ -196,11 +199,19 @@ class Worker:
     # ---- starting
 
     def open(self) -> None:
-        """Opens the log and replays the command log; the partitions come with the first steps."""
+        """Both: opens the log and replays the command log; the partitions come with the first steps."""
+        self.connect()
+        self.load()
+
+    def connect(self) -> None:
+        """Opens the log. What the engine holds from before can still be asked about."""
         self.abandon(LogFenced("the worker starts afresh; ask again"))
+        self._log.open()
+
+    def load(self) -> None:
+        """Replays the command log, with nothing left of before."""
         self._forget()
         self._tell_moved()
-        self._log.open()
         self._replay(self.engine, self._log.end_of_commands())
         self.engine.follow_moves()
         self._next_command = self.engine.catalog.offset
@@ -208,6 +219,7 @@ class Worker:
         self._tell_unreadable()
         self._subscribe()
         self._count_queries()
+        self._loaded = True
 
     def close(self) -> None:
         self._rebuilds.close()
@@ -309,6 +321,8 @@ class Worker:
         self._waiting.update(Task(*partition) for partition in assignment.gained)
         for task in sorted(self._waiting):
             try:
+                if not self._log.at_rest(TopicPartition(*task)):
+                    break  # whoever had it died at work: the group waits for that, and nobody else needs to
                 self._take(task)
             except UnreadableState as error:
                 raise LogUnusable(
@@ -327,8 +341,30 @@ class Worker:
     @property
     def dealing(self) -> bool:
         """Whether the group is dealing out partitions, for ``_JOIN_MS`` at the most. Whoever asks meanwhile
-        might be told of nothing though there is much."""
+        might be told of what will be another's in a moment."""
         return self._joins_until is not None
+
+    @property
+    def behind(self) -> bool:
+        """Whether there are partitions that are not at work yet. Callable from any thread."""
+        return self.dealing or bool(self._waiting)
+
+    def ask(self, question: Callable[[], None]) -> bool:
+        """Asks something about the engine, which has the partitions that were lost and not dealt out anew as
+        they were then. False, and nothing has been asked, where that cannot be had: nobody is to be told that
+        there is nothing where something is."""
+        now = self.engine.catalog.offset
+        lost = {task: held for task, (held, at) in self._held.items() if at.command == now}
+        if not self._loaded or len(lost) < len(self._held):
+            return False
+        for task, held in lost.items():
+            self.engine.resume(task, held)
+        try:
+            question()
+        finally:
+            for task in lost:
+                self.engine.release(task)
+        return True
 
     def _is_dealt(self) -> bool:
         # A group that has not seen a new topic yet deals out nothing of it, and deals again soon.
@@ -475,6 +511,8 @@ class Worker:
                 self._take_in(polled, self._steps[-1])
             except LogUnavailable as away:  # what was polled would be skipped by the next poll
                 raise LogFenced(f"the log went away in the middle of a step ({away})") from away
+            if self._steps[-1].away is not None:
+                raise self._steps[-1].away
         self._commit_steps()
         self._rebuilds.tend(self.engine.indexes())
         if not self._held:
@@ -582,7 +620,11 @@ class Worker:
         something does, its events say what time it is."""
         now = self._clock()
         due = [task for task in self.engine.tables if self.engine.due(task, now)]
-        ends = self._log.end_offsets([TopicPartition(*task) for task in due]) if due else {}
+        try:
+            ends = self._log.end_offsets([TopicPartition(*task) for task in due]) if due else {}
+        except LogUnavailable as away:  # it can wait; what was polled is taken in all the same
+            step.away = away
+            return
         for task in due:
             if self.positions[task] < ends[TopicPartition(*task)]:
                 continue

@@ -37,7 +37,7 @@ async def readyz(service: AnyService) -> Response:
     """200 once the query set and the state of all streams have caught up with the log, and while no input
     waits for a schema registry. What the registry says, and where it is, is in the log of the service: nobody
     needs a key here."""
-    if not service.runtime.ready:
+    if not service.runtime.caught_up:
         raise Unready("the service is catching up; try again")
     if service.runtime.held is not None:
         raise Unready("events wait for schemas that the registry does not give; the service's log says why")

@@ -232,6 +232,9 @@ class GroupReader:
     def committed(self, partition: TopicPartition) -> Mark | None:
         return self._notes.committed(partition)
 
+    def rests(self, partition: TopicPartition) -> bool:
+        return self._notes.rests(partition)
+
     def start(self, partition: TopicPartition, offset: int) -> None:
         self._share.check(partition)
         self._positions[partition] = offset

@@ -118,6 +118,8 @@ class KafkaLog:
         self._next_command = 0
         self._news = threading.Event()
         self._woken = False
+        #: where the state of partitions that are not at rest ended when that was asked for first
+        self._state_ends: dict[TopicPartition, int] = {}
         #: ends transactions, one at a time, while the runtime's thread goes on
         self._committing: ThreadPoolExecutor | None = None
         self._under_way: Future[None] | None = None
@@ -158,6 +160,7 @@ class KafkaLog:
         events, self._events = self._events, None
         commands, self._command_reader = self._command_reader, None
         self._unread_commands, self._next_command = [], 0
+        self._state_ends.clear()
         self._let_end()
         self._under_way = None
         if self._committing is not None:
@@ -191,6 +194,17 @@ class KafkaLog:
 
     def partitions(self, topic: str) -> int:
         return self._cluster.partition_count(topic)
+
+    def at_rest(self, partition: TopicPartition) -> bool:
+        state = self._state_of(partition)
+        (end,) = self._cluster.ends(
+            [state], committed=False
+        ).values()  # also tells whether the cluster is away
+        end = self._state_ends.setdefault(partition, end)
+        if not self._reader.rests(partition) or self._cluster.ends([state], committed=True)[state] < end:
+            return False
+        del self._state_ends[partition]
+        return True
 
     def position(self, partition: TopicPartition) -> Position | None:
         committed = self._reader.committed(partition)
@@ -265,7 +279,10 @@ class KafkaLog:
                 self._woken = False
                 self._next_command = commands.position
                 taken, self._unread_commands = self._unread_commands, []
-                return Polled(events.take_assignment(), chunks, taken, self._next_command)
+                assignment = events.take_assignment()
+                for partition in assignment.lost:
+                    self._state_ends.pop(partition, None)
+                return Polled(assignment, chunks, taken, self._next_command)
             events.wait(commands, self._news, min(left_s, _TICK_S))
 
     def answers(self) -> bool:

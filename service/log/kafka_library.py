@@ -146,6 +146,9 @@ class GroupReader(Protocol):
     def committed(self, partition: TopicPartition) -> Mark | None:
         """The offset that the group has committed. Waits for transactions that are about to move it."""
 
+    def rests(self, partition: TopicPartition) -> bool:
+        """Whether ``committed`` would answer at once; found out within a moment."""
+
     def start(self, partition: TopicPartition, offset: int) -> None: ...
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None: ...

@@ -20,6 +20,7 @@ from typing import Any
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer
 from kafka import TopicPartition as ClusterPartition
+from kafka.errors import KafkaTimeoutError
 from kafka.structs import ConsumerGroupMetadata
 
 from service.log.kafka_client import Cluster, translated
@@ -30,6 +31,8 @@ from service.log.port import Assignment, Chunk, Record, TopicPartition
 #: A fetch that finds nothing comes back after this, and only then can a partition join the next one.
 _FETCH_WAIT_MS = 250
 _JOIN_WAIT_MS = 300
+#: In which a group that nothing holds up answers.
+_MOMENT_MS = 500
 #: What confluent-kafka writes behind every note.
 _NOTE_END = "\0"
 
@@ -160,6 +163,9 @@ class GroupReader:
         """The offset that the group has committed. Waits for transactions that are about to move it."""
         return _committed(self._consumer, self._cluster, partition)
 
+    def rests(self, partition: TopicPartition) -> bool:
+        return _rests(self._consumer, self._cluster, partition)
+
     def start(self, partition: TopicPartition, offset: int) -> None:
         self._share.check(partition)
         self._consumer.seek(self._cluster.partition(partition), offset)
@@ -261,9 +267,16 @@ class Notes:
 
     def committed(self, partition: TopicPartition) -> Mark | None:
         """As ``GroupReader.committed``."""
+        return _committed(self._connected(), self._cluster, partition)
+
+    def rests(self, partition: TopicPartition) -> bool:
+        """As ``GroupReader.rests``."""
+        return _rests(self._connected(), self._cluster, partition)
+
+    def _connected(self) -> KafkaConsumer:
         if self._consumer is None:
             self._consumer = self._cluster.consumer(group_id=self._group, retry_backoff_ms=20)
-        return _committed(self._consumer, self._cluster, partition)
+        return self._consumer
 
     def close(self) -> None:
         consumer, self._consumer = self._consumer, None
@@ -277,6 +290,15 @@ def _committed(consumer: KafkaConsumer, cluster: Cluster, partition: TopicPartit
     with translated():
         found = consumer.committed(source, metadata=True, timeout_ms=timeout_ms)
     return None if found is None else Mark(found.offset, found.metadata.removesuffix(_NOTE_END))
+
+
+def _rests(consumer: KafkaConsumer, cluster: Cluster, partition: TopicPartition) -> bool:
+    with translated():
+        try:
+            consumer.committed(cluster.partition(partition), metadata=True, timeout_ms=_MOMENT_MS)
+        except KafkaTimeoutError:
+            return False
+    return True
 
 
 def _when_fetched(consumer: KafkaConsumer, call: Callable[[], None]) -> None:

@@ -154,6 +154,11 @@ class Log(Protocol):
     def partitions(self, topic: str) -> int:
         """Number of partitions of an event topic (1 on sqlite)."""
 
+    def at_rest(self, partition: TopicPartition) -> bool:
+        """Whether nothing is under way any more that ``position`` and ``restore`` of a gained partition would
+        wait for: the transaction of a worker that had it and died, until it comes back or times out. Found
+        out within a moment; to be asked again."""
+
     def position(self, partition: TopicPartition) -> Position | None:
         """The committed position, or None for a partition that never had one."""
 

@@ -147,6 +147,9 @@ class SqliteLog:
     def partitions(self, topic: str) -> int:
         return 1
 
+    def at_rest(self, partition: TopicPartition) -> bool:
+        return True
+
     def position(self, partition: TopicPartition) -> Position | None:
         found = self._find("SELECT event, command FROM positions WHERE topic = ?", partition.topic)
         return Position(*found) if found else None

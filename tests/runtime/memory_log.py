@@ -99,6 +99,8 @@ class MemoryLog:
         self._command_reader = 0
         #: what a rebalance that goes on has yet to give; None: none goes on
         self._to_come: list[TopicPartition] | None = None
+        #: partitions with a transaction of a worker that has died
+        self.busy: set[TopicPartition] = set()
         #: topics that the group has not seen yet
         self.unseen: set[str] = set()
 
@@ -163,8 +165,13 @@ class MemoryLog:
     def partitions(self, topic: str) -> int:
         return self.store.partitions
 
+    def at_rest(self, partition: TopicPartition) -> bool:
+        self.fate.meet("at_rest", after=False)
+        return partition not in self.busy
+
     def position(self, partition: TopicPartition) -> Position | None:
         self.fate.meet("position", after=False)
+        assert partition not in self.busy, "it would have to wait"
         return self.store.positions.get(partition)
 
     def restore(self, partition: TopicPartition) -> Iterator[StateRecord]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import pytest
 
 from service.engine.commands import DeleteQuery, PutQuery, PutSource
 from service.engine.engine import Engine, EngineLimits
-from service.log.port import Message, Output, TopicPartition
+from service.log.port import LogUnavailable, Message, Output, TopicPartition
 from service.metrics import Metrics
 from service.requests import CommandRequest
 from service.worker import Delivery, Worker
@@ -176,6 +176,64 @@ def test_a_group_that_deals_forever_is_not_waited_for_forever(minutes: int) -> N
     log.end_rebalance()
     _settle(worker)
     assert not worker.dealing and len(worker.engine.tables) == 2
+
+
+def test_a_partition_whose_last_worker_died_at_work_keeps_nobody_waiting() -> None:
+    """What it had under way ends when it comes back, or times out: till then all else goes on."""
+    store = Store(partitions=1)
+    log = MemoryLog(store)
+    worker = _begun(log)
+    _send(store, "a", 1)
+    _settle(worker)
+    log.busy.add(TopicPartition("events.t", 0))
+    worker.step(
+        [CommandRequest([PutSource("t", {"attributes": {"x": "number"}})], True, _ignore, _fail)], timeout_s=0
+    )
+    _settle(worker)
+    _send(store, "a", -1)
+    _settle(worker)
+    assert _borders(store) == [("a", 1, [], ["q"]), ("a", 2, ["q"], [])]
+    assert worker.behind and len(worker.engine.tables) == 1
+    log.busy.clear()
+    _settle(worker)
+    assert not worker.behind and len(worker.engine.tables) == 2
+
+
+def test_a_timer_that_is_due_while_the_log_is_away_loses_nothing() -> None:
+    """Whether events wait that say what time it is cannot be found out then; it is asked again."""
+    store, now = Store(partitions=1), [1_000]
+    log = _EndsAway(store)
+    worker = _begun(log, clock=lambda: now[0])
+    for command in (
+        PutSource("s", {"attributes": {"x": "number"}, "stream_ttl": "10s"}),
+        PutQuery(None, {"id": "q", "source": "s", "where": "x >= 0"}),
+    ):
+        worker.step([CommandRequest([command], True, _ignore, _fail)], timeout_s=0)
+        _settle(worker)
+    _send(store, "a", 1)
+    _settle(worker)
+    now[0] += 11_000
+    log.is_away = True
+    _send(store, "b", 2)
+    with pytest.raises(LogUnavailable):
+        worker.step([], timeout_s=0)
+    (table,) = worker.engine.tables.values()
+    assert worker.ask(lambda: None) and table.row_of.keys() == {"a", "b"}
+    log.is_away = False
+    _settle(worker)
+    told = [
+        (name, seq, leave, enter) for name in "ab" for seq, leave, enter in ((1, [], ["q"]), (2, ["q"], []))
+    ]
+    assert sorted(_borders(store)) == told
+
+
+class _EndsAway(MemoryLog):
+    is_away = False
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        if self.is_away:
+            raise LogUnavailable("away")
+        return super().end_offsets(partitions)
 
 
 def test_a_listener_hears_of_partitions_that_come_and_go_and_of_no_others() -> None:

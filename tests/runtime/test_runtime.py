@@ -16,7 +16,7 @@ from service.engine.commands import PutQuery, PutSource
 from service.engine.picture import Inside, picture
 from service.live import Feed
 from service.log import topics
-from service.log.port import Commit, LogUnavailable, Message, Polled
+from service.log.port import Commit, LogFenced, LogUnavailable, Message, Polled, Record
 from service.metrics import Metrics
 from service.runtime import NotRunning, Receipt, Runtime
 from service.settings import Settings
@@ -35,7 +35,7 @@ class HeldLog(SlowLog):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.is_away = False
-        self.cannot_poll = False
+        self.cannot_poll = self.cannot_open = self.cannot_replay = self.fences = False
         self.polls = 0
         self.begun = threading.Event()
         self.missed = threading.Event()
@@ -56,8 +56,21 @@ class HeldLog(SlowLog):
         self._news.clear()
         if self.cannot_poll:
             raise LogUnavailable("away")
+        if self.fences:
+            self.fences = False
+            raise LogFenced("passed over")
         self.polls += 1
         return super().poll(timeout_s=timeout_s, max_records=max_records)
+
+    def open(self) -> None:
+        if self.cannot_open:
+            raise LogUnavailable("away")
+        super().open()
+
+    def commands(self, start: int, end: int) -> Iterator[Record]:
+        if self.cannot_replay:
+            raise LogUnavailable("away")
+        return super().commands(start, end)
 
     def begin_commit(self, commit: Commit) -> Future[None]:
         under_way = super().begin_commit(commit)
@@ -210,16 +223,44 @@ def test_who_asks_in_a_rebalance_is_told_when_it_stops(running: tuple[Runtime, H
         asked.result(0)
 
 
-def test_who_asks_in_a_rebalance_is_told_what_there_is_when_the_log_goes_away(
-    running: tuple[Runtime, HeldLog],
-) -> None:
+def test_who_asks_while_the_log_is_away_is_told_of_what_was_lost(running: tuple[Runtime, HeldLog]) -> None:
+    """A library that hears nothing of the group for long enough gives all partitions up by itself."""
     runtime, log = running
+    runtime.send("s", events(a=1), wait=True).result(TIMEOUT_S)
     log.begin_rebalance()
     eventually(lambda: log.has_told, "the worker has heard of the loss")
     asked = drawn(runtime)
-    log.cannot_poll = True
-    assert asked.result(TIMEOUT_S)[1] == []
-    log.cannot_poll = False
+    log.cannot_poll = log.is_away = True
+    for one in (asked, drawn(runtime), drawn(runtime)):
+        assert [inside.stream_id for inside in one.result(TIMEOUT_S)[1]] == ["a"]
+    log.cannot_poll = log.is_away = False
+
+
+def test_who_asks_when_it_starts_afresh_and_the_log_is_away_is_told_from_memory(
+    running: tuple[Runtime, HeldLog],
+) -> None:
+    runtime, log = running
+    runtime.send("s", events(a=1), wait=True).result(TIMEOUT_S)
+    log.cannot_open = log.is_away = log.fences = True
+    assert log.missed.wait(TIMEOUT_S), "it has been passed over, and cannot begin anew"
+    assert runtime.ready and [inside.stream_id for inside in drawn(runtime).result(TIMEOUT_S)[1]] == ["a"]
+    log.cannot_open = log.is_away = False
+    eventually(lambda: runtime.caught_up and not log.fences, "it is at work again")
+    assert [inside.stream_id for inside in drawn(runtime).result(TIMEOUT_S)[1]] == ["a"]
+
+
+def test_who_asks_when_the_log_goes_away_in_the_middle_of_a_start_is_told_so(
+    running: tuple[Runtime, HeldLog],
+) -> None:
+    """There is not to be nothing where there was something."""
+    runtime, log = running
+    log.cannot_replay = log.is_away = log.fences = True
+    assert log.missed.wait(TIMEOUT_S)
+    assert not runtime.ready
+    with pytest.raises(LogUnavailable):
+        drawn(runtime).result(TIMEOUT_S)
+    log.cannot_replay = log.is_away = False
+    eventually(lambda: runtime.caught_up, "it is at work again")
 
 
 # ---- when somebody begins to listen
