@@ -100,7 +100,7 @@ class MemoryLog:
         #: what a rebalance that goes on has yet to give; None: none goes on
         self._to_come: list[TopicPartition] | None = None
         #: partitions with a transaction of a worker that has died
-        self.busy: set[TopicPartition] = set()
+        self.restless: set[TopicPartition] = set()
         #: topics that the group has not seen yet
         self.unseen: set[str] = set()
 
@@ -167,11 +167,11 @@ class MemoryLog:
 
     def at_rest(self, partition: TopicPartition) -> bool:
         self.fate.meet("at_rest", after=False)
-        return partition not in self.busy
+        return partition not in self.restless
 
     def position(self, partition: TopicPartition) -> Position | None:
         self.fate.meet("position", after=False)
-        assert partition not in self.busy, "it would have to wait"
+        assert partition not in self.restless, "it would have to wait"
         return self.store.positions.get(partition)
 
     def restore(self, partition: TopicPartition) -> Iterator[StateRecord]:

@@ -185,7 +185,7 @@ def test_a_partition_whose_last_worker_died_at_work_keeps_nobody_waiting() -> No
     worker = _begun(log)
     _send(store, "a", 1)
     _settle(worker)
-    log.busy.add(TopicPartition("events.t", 0))
+    log.restless.add(TopicPartition("events.t", 0))
     worker.step(
         [CommandRequest([PutSource("t", {"attributes": {"x": "number"}})], True, _ignore, _fail)], timeout_s=0
     )
@@ -194,7 +194,7 @@ def test_a_partition_whose_last_worker_died_at_work_keeps_nobody_waiting() -> No
     _settle(worker)
     assert _borders(store) == [("a", 1, [], ["q"]), ("a", 2, ["q"], [])]
     assert worker.behind and len(worker.engine.tables) == 1
-    log.busy.clear()
+    log.restless.clear()
     _settle(worker)
     assert not worker.behind and len(worker.engine.tables) == 2
 
