@@ -186,7 +186,9 @@ class Worker:
         self._joins_until: int | None = None
         #: offsets of commands that hold, from the positions beside them; to be told of
         self._untold: list[tuple[list[int], ActiveFrom]] = []
+        #: partitions that are this worker's and not at work yet, and how often each was not at rest
         self._waiting: set[Task] = set()
+        self._tries: Counter[Task] = Counter()
         #: partitions lost in a rebalance that goes on, as they were, and the position they were at
         self._held: dict[Task, tuple[Held, Position]] = {}
         self._codecs: dict[str, _Codec] = {}
@@ -314,15 +316,19 @@ class Worker:
             if held is not None:
                 self._held[task] = held, Position(self.positions.pop(task), self.engine.catalog.offset)
             self._waiting.discard(task)
+            del self._tries[task]
             self._parked.pop(task, None)
             self._metrics.forget_partition(*task)
         if assignment.lost and self._joins_until is None:
             self._joins_until = self._clock() + _JOIN_MS
         self._waiting.update(Task(*partition) for partition in assignment.gained)
-        for task in sorted(self._waiting):
+        # Those that were here till now first, then those that have been tried least.
+        for task in sorted(self._waiting, key=lambda one: (one not in self._held, self._tries[one], one)):
             try:
                 if not self._log.at_rest(TopicPartition(*task)):
-                    break  # whoever had it died at work: the group waits for that, and nobody else needs to
+                    # Whoever had it died at work. It is asked again in the next step: all else goes on.
+                    self._tries[task] += 1
+                    break
                 self._take(task)
             except UnreadableState as error:
                 raise LogUnusable(
@@ -332,9 +338,11 @@ class Worker:
         if self._joins_until is not None and (self._is_dealt() or self._joins_late(self._joins_until)):
             self._undealt, self._joins_until = frozenset(), None
         if self._log.settled and self._joins_until is None:  # what is not here now is another worker's
-            if self._held:
+            gone = self._held.keys() - self._waiting
+            if gone:
                 self._tell_moved()
-            self._held.clear()
+            for task in gone:
+                del self._held[task]
             for task in self._deliveries.keys() - self.engine.tables.keys() - self._waiting:
                 self._end_elsewhere(task)
 
@@ -432,6 +440,7 @@ class Worker:
     def _begin(self, task: Task, offset: int) -> None:
         self.positions[task] = offset
         self._waiting.discard(task)
+        del self._tries[task]
         self._count_streams(task)
 
     def _brought_up(self, task: Task, position: Position, offset: int) -> StateOf:

@@ -194,9 +194,22 @@ def test_a_partition_whose_last_worker_died_at_work_keeps_nobody_waiting() -> No
     _settle(worker)
     assert _borders(store) == [("a", 1, [], ["q"]), ("a", 2, ["q"], [])]
     assert worker.behind and len(worker.engine.tables) == 1
+    log.restless.add(TopicPartition("events.a", 0))
+    worker.step(
+        [CommandRequest([PutSource("a", {"attributes": {"x": "number"}})], True, _ignore, _fail)], timeout_s=0
+    )
+    log.rebalance()  # what was here comes back before what has never been
+    _settle(worker)
+    assert worker.behind and [task.topic for task in worker.engine.tables] == [TOPIC]
+    log.restless.discard(
+        TopicPartition("events.t", 0)
+    )  # nor does one keep the other waiting: they take turns
+    for _ in range(4):
+        _settle(worker)
+    assert worker.behind and sorted(task.topic for task in worker.engine.tables) == [TOPIC, "events.t"]
     log.restless.clear()
     _settle(worker)
-    assert not worker.behind and len(worker.engine.tables) == 2
+    assert not worker.behind and len(worker.engine.tables) == 3
 
 
 def test_a_timer_that_is_due_while_the_log_is_away_loses_nothing() -> None:
