@@ -125,6 +125,11 @@ class Settings(BaseSettings):
         description="records, whatever they are about, that may wait for a client of /v1/live; past it the"
         " client is cut",
     )
+    max_live_bytes: Count = Field(
+        64 * 1024 * 1024,
+        description="bytes of those records; past it the client is cut. Clients of one tenant share its"
+        " records, and all together hold no more than so much",
+    )
     max_live_snapshot: Count = Field(
         100_000, description="streams that a client of /v1/live may begin with, if it names no query"
     )

@@ -120,13 +120,13 @@ async def listen(listening: Annotated[Listening, Query()], service: LiveService)
     """Events: `snapshot`, one a stream that is inside a query, or that was asked for by name; `live`, when
     what follows is new; then records under the name of their topic, as they are in it, each once it is
     committed. `cut` is the last one, with the reason: `slow`, the client took its records more slowly than
-    they came (the setting max_live_records); `moved`, partitions came or went, or the service began afresh;
-    `revoked`, the key has expired, was revoked, or has another role or tenant than when it was shown;
-    `stopping`, the service ends. On Kafka a worker tells of the partitions that it has. A very large change
-    of a query is told in portions, while the picture has it at once: take enters and leaves as what a set
-    gains and loses."""
+    they came (the settings max_live_records and max_live_bytes); `moved`, partitions came or went, or the
+    service began afresh; `revoked`, the key has expired, was revoked, or has another role or tenant than when
+    it was shown; `stopping`, the service ends. On Kafka a worker tells of the partitions that it has. A very
+    large change of a query is told in portions, while the picture has it at once: take enters and leaves as
+    what a set gains and loses."""
     try:
-        feed = service.runtime.hub.open(head_of(service.tenant))
+        feed = service.runtime.hub.open(head_of(service.tenant), max_bytes=service.settings.max_live_bytes)
     except Crowded as crowded:
         if crowded.of_its_own:
             detail = f"{crowded}, as many as max_live_clients_tenant allows; close one of them"

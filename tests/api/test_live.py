@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -17,7 +19,7 @@ import pytest
 from service.engine.engine import Engine
 from service.keys import Role, edit, new_key, with_key, without_key
 from tests.api.conftest import OwnSource
-from tests.api.harness import Running, eventually, running
+from tests.api.harness import TIMEOUT_S, Running, eventually, running
 
 Event = tuple[str, Any]
 
@@ -64,6 +66,15 @@ def listening(service: Running, source: str, *, key: str | None = None, **asked:
         assert response.status_code == 200, response.read()
         assert response.headers["content-type"].startswith("text/event-stream")
         yield Listener(response)
+
+
+@contextmanager
+def silent(service: Running, source: str) -> Iterator[socket.socket]:
+    """A client that asks and does not read."""
+    with socket.create_connection(urlsplit(service.url).netloc.split(":"), TIMEOUT_S) as connection:
+        asked = f"GET /v1/live?source={source} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+        connection.sendall(asked.encode())
+        yield connection
 
 
 def test_a_picture_then_the_records_as_they_are_in_the_topic(service: Running, source: OwnSource) -> None:
@@ -194,6 +205,32 @@ def test_limits_of_clients_of_records_and_of_the_picture(tmp_path: Path) -> None
         with listening(service, source.name, query=q) as live:
             assert len(live.picture()) == 9
         eventually(lambda: len(service.runtime.hub) == 0, "whoever hangs up leaves nothing behind")
+
+
+def test_a_client_that_does_not_read_is_cut_by_its_bytes_and_others_hear_all(tmp_path: Path) -> None:
+    most = 1_000_000
+    with running(tmp_path, max_live_bytes=most) as service:
+        source = OwnSource(service.plain)
+        for number in range(100):
+            source.register(f"{number:0>60}", on=["enter"])
+        with listening(service, source.name) as quick, silent(service, source.name) as still:
+            assert quick.picture() == {}
+            eventually(lambda: len(service.runtime.hub) == 2, "both listen")
+            sent = heard = 0
+            while len(service.runtime.hub) == 2:
+                streams = [f"s{sent + number}" for number in range(50)]
+                source.send(*({"stream_id": stream, "x": 1} for stream in streams))
+                told = [next(quick)[1] for _ in streams]
+                assert [record["stream_id"] for record in told] == streams
+                sent += len(streams)
+                heard += sum(len(json.dumps(record)) for record in told)
+                assert heard < 50 * most, "the kernel's buffers are smaller than that"
+            assert heard > most
+            text = b"".join(iter(lambda: still.recv(1 << 20), b""))
+            assert b'event: cut\ndata: {"reason": "slow"}\n\n' in text
+            assert 0 < text.count(b"event: borders") < sent, "what waited is lost"
+            source.send({"stream_id": "last", "x": 1})
+            assert next(quick)[1]["stream_id"] == "last"
 
 
 class Fatal(BaseException):

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from service.live import MOVED, SLOW, STOPPING, Crowded, Feed, Hub
+from service.live import MOVED, PIECE_BYTES, SLOW, STOPPING, Crowded, Feed, Hub
 from service.log.port import Output
 
 
@@ -65,6 +65,61 @@ def test_whoever_is_slow_is_cut_and_nobody_else() -> None:
         hub.committed(outputs(9))
         assert await read(slow) == ([], SLOW)
         assert await read(quick) == ([(4, [9])], "")
+
+    asyncio.run(listen())
+
+
+def test_whoever_is_behind_by_too_many_bytes_is_cut() -> None:
+    async def listen() -> None:
+        hub = Hub(max_feeds=3, max_feeds_tenant=3, max_records=100)
+        slow, quick, patient = hub.open(max_bytes=4), hub.open(max_bytes=4), hub.open()
+        hub.committed(outputs(11, 22))
+        for feed in (slow, quick):
+            assert await read(feed) == ([(0, [11, 22])], ""), "so much may wait"
+        hub.committed(outputs(33, 44))
+        assert await read(quick) == ([(1, [33, 44])], "")
+        assert len(hub) == 3, "what was read counts no more"
+        hub.committed(outputs(5))
+        assert await read(quick) == ([(2, [5])], "")
+        assert await read(slow) == ([], SLOW)
+        assert await read(patient) == ([(0, [11, 22]), (1, [33, 44]), (2, [5])], "")
+        assert len(hub) == 2
+
+    asyncio.run(listen())
+
+
+def test_what_waits_is_read_in_pieces_and_stays_in_the_feed_until_then() -> None:
+    async def listen() -> None:
+        sizes = [5, PIECE_BYTES - 6, 3, 10 * PIECE_BYTES, 1, 2, PIECE_BYTES]
+        records = [Output("borders", b"k", b"x" * size) for size in sizes]
+        hub = Hub(max_feeds=2, max_feeds_tenant=2, max_records=len(sizes) + 2)
+        feed, slow = hub.open(), hub.open(max_bytes=sum(sizes))
+        hub.committed(records[:4])
+        hub.committed(records[4:])
+
+        (piece,), cut = await slow.next(0.0)
+        assert (piece.outputs, cut) == (records[:3], "")
+        freed = sum(sizes[:3])
+        hub.committed([Output("borders", b"k", b"x" * freed)])
+        assert len(hub) == 2
+        hub.committed(outputs(7))
+        assert await slow.next(0.0) == ([], SLOW), "all but the piece is lost"
+
+        hub.moved()
+        pieces = [await feed.next(0.0) for _ in range(6)]
+        found = [
+            [(one.number, [len(output.value) for output in one.outputs]) for one in committed]
+            for committed, _ in pieces
+        ]
+        assert found == [
+            [(0, sizes[:3])],
+            [(0, sizes[3:4])],
+            [(1, sizes[4:])],
+            [(2, [freed])],
+            [(3, [1])],
+            [],
+        ]
+        assert [cut for _, cut in pieces] == ["", "", "", "", MOVED, MOVED]
 
     asyncio.run(listen())
 
