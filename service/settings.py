@@ -93,6 +93,12 @@ class Settings(BaseSettings):
     max_bulk_bytes: Count = Field(
         512 * 1024 * 1024, description="body of a bulk import; and what a Parquet file in one unpacks to"
     )
+    max_bodies_bytes: Count = Field(
+        1024 * 1024 * 1024,
+        description="all bodies that are read or worked on at once, which is no less than the largest one;"
+        " then 503",
+    )
+    body_timeout_s: Seconds = Field(60.0, description="how long the next piece of a body may take; then 408")
     max_message_bytes: Count = Field(
         1_000_000, description="one message: an event, an array of events, a query; longer ones are too_large"
     )
@@ -267,6 +273,13 @@ class Settings(BaseSettings):
             raise ValueError("schema_registry_token and schema_registry_user are both given; keep one")
         if self.schema_registry_keyfile and not self.schema_registry_certfile:
             raise ValueError("schema_registry_keyfile needs schema_registry_certfile")
+        return self
+
+    @model_validator(mode="after")
+    def _a_body_among_all(self) -> Settings:
+        for name in ("max_request_bytes", "max_bulk_bytes", "max_message_bytes"):
+            if getattr(self, name) > self.max_bodies_bytes:
+                raise ValueError(f"{name} is more than max_bodies_bytes, which is {self.max_bodies_bytes}")
         return self
 
     @model_validator(mode="after")

@@ -31,7 +31,7 @@ from fastapi import Request
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from service.api.bodies import discard
+from service.api.bodies import body_of
 from service.api.problems import ProblemError, documented
 from service.keys import KeyRefused, KeyRing, Principal, Role
 from service.log.topics import DEAD_LETTER
@@ -155,7 +155,7 @@ class Guard:
         self._now = now
 
     async def __call__(self, request: Request) -> None:
-        """Raises ProblemError: 401, 403, 429."""
+        """After ``Bodies``. Raises ProblemError: 401, 403, 429."""
         path = request.scope["route"].path_format
         operation = (request.method, path)
         needed, what, is_of_all = self._roles[operation], " ".join(operation), operation in OF_ALL
@@ -172,7 +172,7 @@ class Guard:
             self._take_turn(principal)
         except ProblemError as refused:
             self._metrics.request_refused(refused.reason)
-            await discard(request.stream())
+            await body_of(request).discard()
             raise
 
     def _principal(self, request: Request) -> Principal:

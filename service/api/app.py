@@ -36,6 +36,7 @@ from service.api import (
     streams,
     validation,
 )
+from service.api.bodies import Bodies
 from service.api.context import Service, attach
 from service.metrics import Metrics
 from service.runtime import Runtime
@@ -75,7 +76,7 @@ def create_app(
         description=_DESCRIPTION,
         redirect_slashes=False,
         redoc_url=None,
-        dependencies=[Depends(access.Guard(settings, metrics, now=now))],
+        dependencies=[Depends(Bodies(settings)), Depends(access.Guard(settings, metrics, now=now))],
     )
     attach(app, Service(runtime, settings, metrics))
     problems.install(app, routes)

@@ -1,23 +1,27 @@
-"""Request bodies, read with a limit while they arrive, and JSON answers.
+"""Request bodies, read within limits while they arrive, and JSON answers.
 
-A body is never trusted to be as long as its Content-Length says: bytes are counted as they come. What is too
-long is not kept, but read on for a while, so that a client which is still sending gets to see its 413.
+A body is never trusted to be as long as its Content-Length says: bytes are counted as they come. All readers
+draw on one account of the bytes of all bodies that are under way, and wait for a piece only so long. What a
+request has drawn is given back when it ends, however it ends. What is refused is not kept, but read on for a
+while, so that a client which is still sending gets to see its answer; that draws on nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
 
 from fastapi import Request, Response
 
-from service.api.problems import ProblemError
+from service.api.problems import ProblemError, Unready
 from service.settings import Settings
 
 NDJSON = "application/x-ndjson"
 
-#: How much of a body that is too long is read and thrown away before the answer.
+#: How much of a body that is refused is read and thrown away before the answer.
 DISCARDED_BYTES = 64 * 1024 * 1024
 
 
@@ -28,59 +32,132 @@ class Line(NamedTuple):
     text: bytes
 
 
+class Bodies:
+    """The account, and the dependency that gives each request its ``Body``. For one event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.max_bytes = settings.max_bodies_bytes
+        self.timeout_s = settings.body_timeout_s
+        self.held_bytes = 0
+
+    async def __call__(self, request: Request) -> AsyncIterator[None]:
+        body = Body(request, self)
+        request.state.body = body
+        try:
+            yield
+        finally:
+            body.give_back()
+
+
+class Body:
+    """The body of one request, which is read once."""
+
+    def __init__(self, request: Request, bodies: Bodies) -> None:
+        self._bodies = bodies
+        self._chunks = request.stream()
+        self._drawn = 0
+
+    async def pieces(self, limit: int, setting: str) -> AsyncIterator[bytes]:
+        """The body as it comes, within all limits. Raises ProblemError (408, 413, 503), whereupon the
+        rest is to be discarded."""
+        length = 0
+        while True:
+            try:
+                async with asyncio.timeout(self._bodies.timeout_s):
+                    chunk = await anext(self._chunks, None)
+            except TimeoutError:
+                raise self._too_slow() from None
+            if chunk is None:
+                return
+            length += len(chunk)
+            if length > limit:
+                raise too_large("the body", limit, setting)
+            self._draw(len(chunk))
+            yield chunk
+
+    async def whole(self, limit: int, setting: str) -> bytes:
+        """Raises ProblemError (408, 413, 503)."""
+        try:
+            return b"".join([piece async for piece in self.pieces(limit, setting)])
+        except ProblemError:
+            self.give_back()  # the list has gone
+            await self.discard()
+            raise
+
+    async def discard(self) -> None:
+        """Reads on and throws away what comes, up to ``DISCARDED_BYTES``, and no longer in all than one piece
+        of a body may take to come."""
+        length = 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._bodies.timeout_s):
+                async for chunk in self._chunks:
+                    length += len(chunk)
+                    if length > DISCARDED_BYTES:
+                        return
+
+    def give_back(self) -> None:
+        """What was read is held no more."""
+        self._bodies.held_bytes -= self._drawn
+        self._drawn = 0
+
+    def _draw(self, length: int) -> None:
+        most = self._bodies.max_bytes
+        if self._bodies.held_bytes + length > most:
+            raise Unready(f"the bodies under way come to the {most} bytes of max_bodies_bytes; try again")
+        self._bodies.held_bytes += length
+        self._drawn += length
+
+    def _too_slow(self) -> ProblemError:
+        detail = f"nothing more of the body came within the {self._bodies.timeout_s:g} s of body_timeout_s"
+        return ProblemError(408, "timeout", "", detail, headers={"Connection": "close"})
+
+
 def too_large(what: str, limit: int, setting: str) -> ProblemError:
     return ProblemError(413, "too_large", "", f"{what} is longer than the {limit} bytes of {setting}")
 
 
-async def _limited(request: Request, limit: int, setting: str) -> AsyncIterator[bytes]:
-    length = 0
-    chunks = request.stream()
-    async for chunk in chunks:
-        length += len(chunk)
-        if length > limit:
-            await discard(chunks)
-            raise too_large("the body", limit, setting)
-        yield chunk
-
-
-async def discard(chunks: AsyncIterator[bytes]) -> None:
-    """Reads on and throws away what comes, up to ``DISCARDED_BYTES``."""
-    length = 0
-    async for chunk in chunks:
-        length += len(chunk)
-        if length > DISCARDED_BYTES:
-            return
+def body_of(request: Request) -> Body:
+    body = request.state.body
+    assert isinstance(body, Body)
+    return body
 
 
 async def read_body(request: Request, settings: Settings) -> bytes:
-    """The whole body. Raises ProblemError (413)."""
-    chunks = _limited(request, settings.max_request_bytes, "max_request_bytes")
-    return b"".join([chunk async for chunk in chunks])
+    """The whole body. Raises ProblemError (408, 413, 503)."""
+    return await body_of(request).whole(settings.max_request_bytes, "max_request_bytes")
 
 
 async def read_bulk(request: Request, settings: Settings) -> bytes:
-    """A whole body of many queries. Raises ProblemError (413)."""
-    chunks = _limited(request, settings.max_bulk_bytes, "max_bulk_bytes")
-    return b"".join([chunk async for chunk in chunks])
+    """A whole body of many queries. Raises ProblemError (408, 413, 503)."""
+    return await body_of(request).whole(settings.max_bulk_bytes, "max_bulk_bytes")
 
 
 async def read_message(request: Request, settings: Settings) -> bytes:
-    """A body that becomes one message of the command log. Raises ProblemError (413)."""
-    chunks = _limited(request, settings.max_message_bytes, "max_message_bytes")
-    return b"".join([chunk async for chunk in chunks])
+    """A body that becomes one message of the command log. Raises ProblemError (408, 413, 503)."""
+    return await body_of(request).whole(settings.max_message_bytes, "max_message_bytes")
 
 
 async def read_lines(request: Request, settings: Settings) -> AsyncIterator[list[Line]]:
     """The lines of an NDJSON body, as many at a time as have arrived. O(bytes), however it is cut.
 
-    Raises ProblemError (413) on a body or a line that is too long.
+    Raises ProblemError (408, 503; 413 on a body or a line that is too long).
     """
+    body = body_of(request)
+    try:
+        async for lines in _lines(body.pieces(settings.max_bulk_bytes, "max_bulk_bytes"), settings):
+            yield lines
+    except ProblemError:
+        await body.discard()
+        raise
+
+
+async def _lines(pieces: AsyncIterator[bytes], settings: Settings) -> AsyncIterator[list[Line]]:
     max_line = settings.max_message_bytes
     number = 0
     unfinished: list[bytes] = []
     pending = 0
-    async for chunk in _limited(request, settings.max_bulk_bytes, "max_bulk_bytes"):
-        head, *rest = chunk.split(b"\n")
+    async for piece in pieces:
+        head, *rest = piece.split(b"\n")
         unfinished.append(head)
         pending += len(head)
         complete: list[bytes] = []

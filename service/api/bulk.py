@@ -80,7 +80,7 @@ _EXAMPLE_LINES = (
     response_model=None,
     responses={
         200: answer(BulkSummary, "What became of the lines; with atomic=true all of them hold.", _SUMMARY),
-        **documented(400, 409, 413, 422, 503),
+        **documented(400, 408, 409, 413, 422, 503),
     },
     openapi_extra=lines_body(_EXAMPLE_LINES),
 )

@@ -155,7 +155,7 @@ class Options(BaseModel):
             "headers": ETAG_HEADER,
         },
         201: {**answer(ChangedCollection, "The collection is new.", _CHANGED), "headers": ETAG_HEADER},
-        **documented(400, 404, 409, 412, 413, 415, 422, 503),
+        **documented(400, 404, 408, 409, 412, 413, 415, 422, 503),
     },
     openapi_extra=_BODY,
 )

@@ -119,7 +119,7 @@ async def _messages(body: bytes, media: str, source: Source, service: LiveServic
     responses={
         200: answer(Processed, "With wait=true: processed and committed.", _PROCESSED),
         202: answer(Accepted, "In the log; they will be processed once.", {"positions": [_POSITION]}),
-        **documented(400, 413, 415, 422, 503),
+        **documented(400, 408, 413, 415, 422, 503),
     },
     openapi_extra=_EVENTS_BODY,
 )
@@ -163,7 +163,7 @@ def _output(output: Output) -> dict[str, Any]:
     response_model=None,
     responses={
         200: answer(Matched, "The queries of each event.", {"matches": [["harbour-7-fast"], []]}),
-        **documented(400, 413, 415, 422, 503),
+        **documented(400, 408, 413, 415, 422, 503),
     },
     openapi_extra=_JSON_BODY,
 )

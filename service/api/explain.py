@@ -111,7 +111,7 @@ class _Found(NamedTuple):
     response_model=None,
     responses={
         200: answer(Explained, "Disjunct by disjunct.", _ANSWER),
-        **documented(400, 404, 409, 413, 422, 503),
+        **documented(400, 404, 408, 409, 413, 422, 503),
     },
     openapi_extra=json_body(_SCHEMA, _EXAMPLE),
 )

@@ -210,6 +210,7 @@ _EXAMPLES: Mapping[int, tuple[str, str, str]] = {
     401: ("unauthenticated", "Authorization", "send a key, as Authorization: Bearer rw_..."),
     403: ("forbidden", "Authorization", "POST /v1/queries needs the role write; port-dashboard has read"),
     404: ("unknown_id", "id", "there is no query 'harbour-7-fast'"),
+    408: ("timeout", "", "nothing more of the body came within the 60 s of body_timeout_s"),
     409: ("exists", "id", "query 'harbour-7-fast' exists; use PUT to replace it"),
     412: ("changed", "If-Match", "query 'harbour-7-fast' is at version 12; read it again and repeat"),
     413: ("too_large", "", "the body is longer than the 33554432 bytes of max_request_bytes"),

@@ -150,7 +150,7 @@ def _changed(outcome: Outcome) -> Response:
     responses={
         200: _query("The query was there and is now as the body says.", _CHANGED),
         201: _query("The query is new.", _CHANGED),
-        **documented(400, 412, 413, 422, 503),
+        **documented(400, 408, 412, 413, 422, 503),
     },
     openapi_extra=json_body({**QUERY_SCHEMA, "required": ["source", "where"]}, QUERY_EXAMPLE),
 )
@@ -173,7 +173,7 @@ async def put_query(
     summary="Register a new query",
     status_code=201,
     response_model=None,
-    responses={201: _query("The query is new.", _CHANGED), **documented(400, 409, 413, 422, 503)},
+    responses={201: _query("The query is new.", _CHANGED), **documented(400, 408, 409, 413, 422, 503)},
     openapi_extra=json_body(QUERY_SCHEMA, QUERY_EXAMPLE),
 )
 async def post_query(request: Request, service: LiveService) -> Response:
@@ -188,7 +188,7 @@ async def post_query(request: Request, service: LiveService) -> Response:
     response_model=None,
     responses={
         200: _query("The query as it is now.", _CHANGED),
-        **documented(400, 404, 409, 412, 413, 422, 503),
+        **documented(400, 404, 408, 409, 412, 413, 422, 503),
     },
     openapi_extra=json_body(PATCH_SCHEMA, {"enabled": False}),
 )

@@ -95,7 +95,7 @@ def _check_registry(body: Any, settings: Settings) -> None:
     responses={
         200: answer(ChangedSource, "The source was there and is now as the body says.", _CHANGED),
         201: answer(ChangedSource, "The source is new.", _CHANGED),
-        **documented(400, 409, 413, 422, 503),
+        **documented(400, 408, 409, 413, 422, 503),
     },
     openapi_extra=json_body(SOURCE_SCHEMA, SOURCE_EXAMPLE),
 )

@@ -31,7 +31,7 @@ _VALIDATED: dict[str, Any] = {
     response_model=None,
     responses={
         200: answer(Validated, "The query could be registered.", _VALIDATED),
-        **documented(400, 413, 422, 503),
+        **documented(400, 408, 413, 422, 503),
     },
     openapi_extra=json_body(
         {**QUERY_SCHEMA, "required": ["source", "where"]},

@@ -1,0 +1,143 @@
+"""Bodies that are under way: how many bytes of them there may be at once, and how long they may take."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from service.keys import Role
+from service.settings import SettingsError, load_settings
+from tests.api.harness import TIMEOUT_S, Running, eventually, running
+from tests.api.test_access import add_key
+
+MOST = 300_000
+"""Of one body, whatever its kind."""
+LIMITS = {"max_request_bytes": MOST, "max_bulk_bytes": MOST, "max_message_bytes": MOST}
+READERS = [
+    ("POST", "/v1/events?source=s"),
+    ("POST", "/v1/queries:bulk"),
+    ("POST", "/v1/validate"),
+    ("PUT", "/v1/collections/c?source=s"),
+]
+CSV = {"Content-Type": "text/csv"}
+
+
+def begun(service: Running, method: str, path: str, sent: int, *, key: str = "") -> socket.socket:
+    """A request of whose body so many bytes have been sent, and no more come."""
+    address = urlsplit(service.url)
+    connection = socket.create_connection((address.hostname, address.port), TIMEOUT_S)
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: text/csv\r\n"
+        f"Authorization: Bearer {key}\r\nContent-Length: {MOST}\r\n\r\n"
+    )
+    connection.sendall(head.encode() + b"x\n" * (sent // 2))
+    return connection
+
+
+def answer_of(connection: socket.socket) -> tuple[int, dict[str, Any]]:
+    """What comes until the service hangs up."""
+    text = b"".join(iter(lambda: connection.recv(65_536), b""))
+    head, _, body = text.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)
+
+
+def whole(client: httpx.Client, method: str = "POST", path: str = "/v1/validate") -> httpx.Response:
+    """The answer to a body of the largest size, which nothing can be made of."""
+    return client.request(method, path, content=b"{" * MOST, headers=CSV)
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A service with room for one body."""
+    with running(tmp_path_factory.mktemp("narrow"), max_bodies_bytes=MOST, **LIMITS) as service:
+        service.client.put("/v1/sources/s", json={"attributes": {"x": "number"}}).raise_for_status()
+        yield service
+
+
+@pytest.mark.parametrize(("method", "path"), READERS)
+def test_clients_that_stall_hold_no_more_than_all_bodies_may(narrow: Running, method: str, path: str) -> None:
+    with ExitStack() as stalled:
+        for _ in range(3):
+            stalled.enter_context(closing(begun(narrow, method, path, MOST // 4)))
+        refused = eventually(
+            lambda: (answer := whole(narrow.client, method, path)).status_code == 503 and answer,
+            "there is no room",
+        )
+        assert refused.json()["reason"] == "unavailable" and "max_bodies_bytes" in refused.json()["detail"]
+        assert refused.headers["retry-after"] == "1"
+        small = narrow.client.post("/v1/match?source=s", json=[{"stream_id": "a", "x": 1}])
+        assert small.json() == {"matches": [[]]}, "others are answered"
+    eventually(lambda: whole(narrow.client, method, path).status_code == 422, "who has gone holds nothing")
+
+
+@pytest.mark.parametrize(("method", "path"), READERS)
+def test_every_answer_gives_back_what_its_body_took(narrow: Running, method: str, path: str) -> None:
+    for _ in range(3):
+        refused = whole(narrow.client, method, path)
+        assert refused.status_code == 422
+        too_long = narrow.client.request(method, path, content=b"{" * (MOST + 1), headers=CSV)
+        assert too_long.status_code == 413
+    taken = json.dumps([{"stream_id": "a", "x": 1}] * 5_000)
+    for _ in range(2 * MOST // len(taken) + 1):
+        narrow.client.post("/v1/match?source=s", content=taken).raise_for_status()
+    assert whole(narrow.client).status_code == 422
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, str]]:
+    """A service with room for one body, of which every piece must come soon; and a key to it."""
+    folder = tmp_path_factory.mktemp("hasty")
+    key = add_key(folder / "keys.toml", "ana", Role.ADMIN)
+    limits = {**LIMITS, "max_bodies_bytes": MOST, "body_timeout_s": 2.0}
+    with running(folder, keys_file=str(folder / "keys.toml"), **limits) as service:
+        service.with_key(key).put("/v1/sources/s", json={"attributes": {"x": "number"}}).raise_for_status()
+        yield service, key
+
+
+@pytest.mark.parametrize(("method", "path"), READERS)
+def test_who_stalls_is_told_so_and_holds_nothing_more(
+    hasty: tuple[Running, str], method: str, path: str
+) -> None:
+    service, key = hasty
+    with closing(begun(service, method, path, MOST // 2, key=key)) as stalled:
+        status, problem = answer_of(stalled)
+        assert (status, problem["reason"]) == (408, "timeout")
+        assert "body_timeout_s" in problem["detail"]
+        assert whole(service.with_key(key)).status_code == 422
+
+
+def test_a_body_may_take_its_time_if_its_pieces_come(hasty: tuple[Running, str]) -> None:
+    service, key = hasty
+
+    def pieces() -> Iterator[bytes]:
+        for _ in range(6):
+            time.sleep(service.settings.body_timeout_s / 5)
+            yield b'{"stream_id": "a"}\n'
+
+    client = service.with_key(key)
+    sent = client.post(
+        "/v1/events?source=s", content=pieces(), headers={"Content-Type": "application/x-ndjson"}
+    )
+    assert (sent.status_code, len(sent.json()["positions"])) == (202, 6)
+
+
+def test_who_is_not_let_in_takes_no_room_and_is_told_though_it_stalls(hasty: tuple[Running, str]) -> None:
+    service, key = hasty
+    with closing(begun(service, "POST", "/v1/validate", MOST // 2, key="rw_no")) as stalled:
+        assert whole(service.with_key(key)).status_code == 422
+        status, problem = answer_of(stalled)
+        assert (status, problem["reason"]) == (401, "unauthenticated")
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_one_body_must_fit(name: str) -> None:
+    with pytest.raises(SettingsError, match=f"{name} is more than max_bodies_bytes, which is {MOST}"):
+        load_settings({**LIMITS, name: MOST + 1, "max_bodies_bytes": MOST})
