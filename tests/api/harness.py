@@ -135,6 +135,14 @@ class Running:
             )
         return self._clients[key]
 
+    def refused(self, path: str, *, key: str | None = None, **params: Any) -> httpx.Response:
+        """The answer to a GET of what has no end, if it is an error: else reading it would not end."""
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        with self.plain.stream("GET", path, params=params, headers=headers) as response:
+            assert response.is_error, f"{response.status_code}, and not refused"
+            self._judge(response)
+        return response
+
     def _judge(self, response: httpx.Response) -> None:
         response.read()
         self.contract.judge(response)

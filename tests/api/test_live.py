@@ -171,7 +171,7 @@ def test_picture_and_news_meet_without_a_gap_or_an_overlap(
         assert view["inside"] == queries
 
 
-def test_what_is_refused(client: httpx.Client, source: OwnSource) -> None:
+def test_what_is_refused(service: Running, source: OwnSource) -> None:
     for params, status, reason, field in (
         ({}, 422, "missing_field", "source"),
         ({"source": "nobody"}, 422, "unknown_source", "source"),
@@ -179,7 +179,7 @@ def test_what_is_refused(client: httpx.Client, source: OwnSource) -> None:
         ({"source": source.name, "topic": "dead_letter"}, 422, "bad_value", "topic"),
         ({"source": source.name, "streams": "a"}, 422, "unknown_field", "streams"),
     ):
-        refused = client.get("/v1/live", params=params)
+        refused = service.refused("/v1/live", **params)
         problem = refused.json()
         assert (refused.status_code, problem["reason"]) == (status, reason), refused.text
         assert problem["field"] == field or field == "topic"
@@ -192,14 +192,14 @@ def test_limits_of_clients_of_records_and_of_the_picture(tmp_path: Path) -> None
         q = source.register("q", on=["enter", "leave"])["id"]
         with listening(service, source.name) as live:
             assert live.picture() == {}
-            crowded = service.client.get("/v1/live", params={"source": source.name})
+            crowded = service.refused("/v1/live", source=source.name)
             assert crowded.status_code == 503 and "max_live_clients" in crowded.json()["detail"]
             source.send(*({"stream_id": f"s{number}", "x": 1} for number in range(4)))
             assert [next(live)[1]["stream_id"] for _ in range(4)] == ["s0", "s1", "s2", "s3"]
             source.send(*({"stream_id": f"t{number}", "x": 1} for number in range(5)))
             assert list(live) == [("cut", {"reason": "slow"})]
         eventually(lambda: len(service.runtime.hub) == 0, "the line is free again")
-        large = service.client.get("/v1/live", params={"source": source.name})
+        large = service.refused("/v1/live", source=source.name)
         assert (large.status_code, large.json()["reason"]) == (422, "limit")
         eventually(lambda: len(service.runtime.hub) == 0, "a refused client holds no line")
         with listening(service, source.name, query=q) as live:

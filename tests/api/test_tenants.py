@@ -426,13 +426,15 @@ def test_listeners_are_counted_for_each_tenant(tmp_path: Path) -> None:
     with running(tmp_path, keys_file=str(file), max_live_clients_tenant=1) as service:
         ana, other = map(service.with_key, keys)
         ana.put("/v1/sources/s", json={"attributes": {"x": "number"}}).raise_for_status()
-        at = "/v1/live?source=s"
+        at = "/v1/live"
         with ExitStack() as listening:
             for client in (ana, other):
                 plain = httpx.Client(base_url=service.url, headers=client.headers, timeout=TIMEOUT_S)
-                begun = listening.enter_context(listening.enter_context(plain).stream("GET", at))
+                begun = listening.enter_context(
+                    listening.enter_context(plain).stream("GET", at, params={"source": "s"})
+                )
                 assert begun.status_code == 200
-            for client in (ana, other):
-                refused = client.get(at)
+            for key in keys:
+                refused = service.refused(at, key=key, source="s")
                 assert (refused.status_code, refused.json()["reason"]) == (429, "quota")
                 assert "max_live_clients_tenant" in refused.json()["detail"]
