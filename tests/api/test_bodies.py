@@ -30,13 +30,15 @@ READERS = [
 CSV = {"Content-Type": "text/csv"}
 
 
-def begun(service: Running, method: str, path: str, sent: int, *, key: str = "") -> socket.socket:
+def begun(
+    service: Running, method: str, path: str, sent: int, *, of: int = MOST, key: str = ""
+) -> socket.socket:
     """A request of whose body so many bytes have been sent, and no more come."""
     address = urlsplit(service.url)
     connection = socket.create_connection((address.hostname, address.port), TIMEOUT_S)
     head = (
         f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: text/csv\r\n"
-        f"Authorization: Bearer {key}\r\nContent-Length: {MOST}\r\n\r\n"
+        f"Authorization: Bearer {key}\r\nContent-Length: {of}\r\n\r\n"
     )
     connection.sendall(head.encode() + (b"x" * 99 + b"\n") * (sent // 100))
     return connection
@@ -78,6 +80,14 @@ def test_clients_that_stall_hold_no_more_than_all_bodies_may(narrow: Running, me
         small = narrow.client.post("/v1/match?source=s", json=[{"stream_id": "a", "x": 1}])
         assert small.json() == {"matches": [[]]}, "others are answered"
     eventually(lambda: whole(narrow.client, method, path).status_code == 422, "who has gone holds nothing")
+
+
+def test_who_is_refused_holds_nothing_while_the_rest_is_read_on(narrow: Running) -> None:
+    with ExitStack() as stalled:
+        for _ in range(3):
+            too_long = begun(narrow, "POST", "/v1/validate", MOST + 1_000, of=2 * MOST)
+            stalled.enter_context(closing(too_long))
+            eventually(lambda: whole(narrow.client).status_code == 422, "there is room", within_s=20)
 
 
 @pytest.mark.parametrize(("method", "path"), READERS)
