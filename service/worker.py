@@ -170,7 +170,8 @@ class Worker:
 
     def _forget(self) -> None:
         self.engine = self._make_engine()
-        self._loaded = False
+        #: whether it has been as it is meant to be since then: there is something to ask about
+        self._has_begun = False
         self.positions: dict[Task, int] = {}
         #: taken in and not known to be committed, the oldest first, and the commit of that
         self._steps: deque[_Step] = deque()
@@ -221,7 +222,7 @@ class Worker:
         self._tell_unreadable()
         self._subscribe()
         self._count_queries()
-        self._loaded = True
+        self._has_begun = not self._topics
 
     def close(self) -> None:
         self._rebuilds.close()
@@ -322,8 +323,8 @@ class Worker:
         if assignment.lost and self._joins_until is None:
             self._joins_until = self._clock() + _JOIN_MS
         self._waiting.update(Task(*partition) for partition in assignment.gained)
-        # Those that were here till now first, then those that have been tried least.
-        for task in sorted(self._waiting, key=lambda one: (one not in self._held, self._tries[one], one)):
+        # Those that have been tried least, of these first what was here till now.
+        for task in sorted(self._waiting, key=lambda one: (self._tries[one], one not in self._held, one)):
             try:
                 if not self._log.at_rest(TopicPartition(*task)):
                     # Whoever had it died at work. It is asked again in the next step: all else goes on.
@@ -335,6 +336,7 @@ class Worker:
                     f"the state of {task.topic}/{task.partition} cannot be read ({error}): run the version"
                     " that wrote it, if that is a newer one, or restore a copy of the log from before"
                 ) from error
+        self._has_begun = self._has_begun or (self._log.settled and not self._waiting)
         if self._joins_until is not None and (self._is_dealt() or self._joins_late(self._joins_until)):
             self._undealt, self._joins_until = frozenset(), None
         if self._log.settled and self._joins_until is None:  # what is not here now is another worker's
@@ -363,7 +365,7 @@ class Worker:
         there is nothing where something is."""
         now = self.engine.catalog.offset
         lost = {task: held for task, (held, at) in self._held.items() if at.command == now}
-        if not self._loaded or len(lost) < len(self._held):
+        if not self._has_begun or len(lost) < len(self._held):
             return False
         for task, held in lost.items():
             self.engine.resume(task, held)

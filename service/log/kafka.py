@@ -197,9 +197,7 @@ class KafkaLog:
 
     def at_rest(self, partition: TopicPartition) -> bool:
         state = self._state_of(partition)
-        (end,) = self._cluster.ends(
-            [state], committed=False
-        ).values()  # also tells whether the cluster is away
+        end = self._cluster.ends([state], committed=False)[state]  # also tells whether the cluster is away
         end = self._state_ends.setdefault(partition, end)
         if not self._reader.rests(partition) or self._cluster.ends([state], committed=True)[state] < end:
             return False

@@ -16,7 +16,16 @@ from service.engine.commands import PutQuery, PutSource
 from service.engine.picture import Inside, picture
 from service.live import Feed
 from service.log import topics
-from service.log.port import Commit, LogFenced, LogUnavailable, Message, Polled, Record
+from service.log.port import (
+    Commit,
+    LogFenced,
+    LogUnavailable,
+    Message,
+    Polled,
+    Position,
+    Record,
+    TopicPartition,
+)
 from service.metrics import Metrics
 from service.runtime import NotRunning, Receipt, Runtime
 from service.settings import Settings
@@ -36,6 +45,7 @@ class HeldLog(SlowLog):
         super().__init__(store)
         self.is_away = False
         self.cannot_poll = self.cannot_open = self.cannot_replay = self.fences = False
+        self.cannot_position = False
         self.polls = 0
         self.begun = threading.Event()
         self.missed = threading.Event()
@@ -66,6 +76,13 @@ class HeldLog(SlowLog):
         if self.cannot_open:
             raise LogUnavailable("away")
         super().open()
+
+    def position(self, partition: TopicPartition) -> Position | None:
+        if self.cannot_position:
+            self.cannot_open = True
+            raise LogUnavailable("away")
+        self.cannot_open = False
+        return super().position(partition)
 
     def commands(self, start: int, end: int) -> Iterator[Record]:
         if self.cannot_replay:
@@ -261,6 +278,19 @@ def test_who_asks_when_the_log_goes_away_in_the_middle_of_a_start_is_told_so(
         drawn(runtime).result(TIMEOUT_S)
     log.cannot_replay = log.is_away = False
     eventually(lambda: runtime.caught_up, "it is at work again")
+
+
+def test_who_asks_before_partitions_have_come_is_not_told_that_there_is_nothing(
+    running: tuple[Runtime, HeldLog],
+) -> None:
+    runtime, log = running
+    log.cannot_position = log.is_away = log.fences = True  # it starts afresh, and the log goes in the middle
+    assert log.missed.wait(TIMEOUT_S)
+    with pytest.raises(LogUnavailable):
+        drawn(runtime).result(TIMEOUT_S)
+    log.cannot_position = log.cannot_open = log.is_away = False
+    eventually(lambda: runtime.caught_up, "it is at work again")
+    assert drawn(runtime).result(TIMEOUT_S)[1] == []
 
 
 # ---- when somebody begins to listen
