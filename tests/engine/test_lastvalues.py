@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.engine import lastvalues
@@ -41,7 +41,7 @@ def test_any_history(share: int, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
     @given(st.lists(step, max_size=40))
-    @QUICK
+    @settings(QUICK, max_examples=50)
     def play(steps: list[tuple[str, int | None, object]]) -> None:
         values, point = LastValues(), np.full((6, DIMS), np.nan)
         for kind, row, what in steps:
