@@ -26,7 +26,7 @@ from typing import Any, NoReturn, TypeVar
 
 from service.expression import MAX_BYTES, MAX_DIGITS, print_region
 from service.formats import JSON, check_format, format_body, parse_format
-from service.literals import shown
+from service.literals import known_fields, shown
 from service.log import topics
 from service.model import (
     MOST_DISJUNCTS,
@@ -420,10 +420,7 @@ def _aggregates(given: Any, source: Source, limit: int) -> Aggregates | None:
     if not isinstance(given, dict):
         detail = 'must be an object such as {"every": "1s", "of": ["speed"]}, or null'
         raise Refusal(Reason.BAD_VALUE, "aggregates", detail)
-    for name in given:
-        if name not in _AGGREGATES_FIELDS:
-            detail = f"is no field here; there are {', '.join(_AGGREGATES_FIELDS)}"
-            raise Refusal(Reason.UNKNOWN_FIELD, f"aggregates.{shown(name)}", detail)
+    known_fields(given, _AGGREGATES_FIELDS, "aggregates")
     of = _selected(given.get("of", []), source, limit, "aggregates.of")
     for i, name in enumerate(given.get("of", [])):
         if source.attributes[name] is not AttributeType.NUMBER:
@@ -611,10 +608,7 @@ def _dedup(given: Any) -> Dedup | None:
     if not isinstance(given, dict):
         detail = 'must be null, or an object such as {"by": "event_id", "last": 100}'
         raise Refusal(Reason.BAD_VALUE, "dedup", detail)
-    for name in given:
-        if name not in _DEDUP_FIELDS:
-            detail = f"is no field of dedup; there are {', '.join(_DEDUP_FIELDS)}"
-            raise Refusal(Reason.UNKNOWN_FIELD, f"dedup.{shown(name)}", detail)
+    known_fields(given, _DEDUP_FIELDS, "dedup")
     if "by" not in given:
         raise Refusal(Reason.MISSING_FIELD, "dedup.by", "is needed: the field that has the id of an event")
     dedup = Dedup(_path(given["by"], "dedup.by"))

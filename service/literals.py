@@ -6,7 +6,8 @@ Not for: what a literal is compared with (``where``). Pure.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from service.model import Reason, Refusal
 
@@ -62,3 +63,11 @@ def shown(value: object) -> str:
     if isinstance(value, int | float):
         return repr(value) if abs(value) < 1e300 else "a huge number"
     return "an object" if isinstance(value, dict) else "a list"
+
+
+def known_fields(given: Mapping[str, Any], fields: Sequence[str], field: str) -> None:
+    """Raises Refusal (unknown_field) for a name in an object at ``field`` that is none of its fields."""
+    for name in given:
+        if name not in fields:
+            detail = f"is no field here; there are {', '.join(fields)}"
+            raise Refusal(Reason.UNKNOWN_FIELD, f"{field}.{shown(name)}", detail)

@@ -15,11 +15,11 @@ Not for: bounds and products (``where``). Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from service.geometry import Circle, Shape, normal
-from service.literals import Place, Value, number_of, shown
+from service.literals import Place, Value, known_fields, number_of
 from service.model import IN, Reason, Refusal
 
 POLYGON, CIRCLE = "polygon", "circle"
@@ -55,7 +55,7 @@ def _json_shape(given: Any, field: str) -> list[Within]:
     place = Place(field)
     if not isinstance(given, dict) or (POLYGON in given) == (CIRCLE in given):
         raise place.refusal(Reason.SYNTAX, _FORMS)
-    _known(given, (POLYGON, CIRCLE, "lon", "lat"), field)
+    known_fields(given, (POLYGON, CIRCLE, "lon", "lat"), field)
     attributes = given.get("lon", "lon"), given.get("lat", "lat")
     for name, attribute in zip(("lon", "lat"), attributes, strict=True):
         if not isinstance(attribute, str):
@@ -68,18 +68,11 @@ def _json_shape(given: Any, field: str) -> list[Within]:
     ]
 
 
-def _known(given: Mapping[str, Any], fields: Sequence[str], field: str) -> None:
-    for name in given:
-        if name not in fields:
-            detail = f"is no field here; there are {', '.join(fields)}"
-            raise Refusal(Reason.UNKNOWN_FIELD, f"{field}.{shown(name)}", detail)
-
-
 def _circle(given: Any, field: str) -> list[Any]:
     if not isinstance(given, dict):
         raise Refusal(Reason.SYNTAX, field, 'must be {"lon": ..., "lat": ..., "radius_m": ...}')
     names = ("lon", "lat", "radius_m")
-    _known(given, names, field)
+    known_fields(given, names, field)
     for name in names:
         if name not in given:
             raise Refusal(Reason.MISSING_FIELD, f"{field}.{name}", "must be given")

@@ -378,16 +378,12 @@ class Worker:
 
     def _is_dealt(self) -> bool:
         # A group that has not seen a new topic yet deals out nothing of it, and deals again soon.
-        return (
-            self._log.settled
-            and not self._waiting
-            and self._undealt.issubset({task.topic for task in self.positions})
-        )
+        here = {task.topic for task in self.positions}
+        return self._log.settled and not self._waiting and self._undealt <= here
 
     def _joins_late(self, until: int) -> bool:
-        return (
-            not until - _JOIN_MS <= self._clock() < until
-        )  # nor does a clock that was set back keep anybody
+        # Nor does a clock that was set back keep anybody waiting.
+        return not until - _JOIN_MS <= self._clock() < until
 
     def _end_elsewhere(self, task: Task) -> None:
         """Tells whoever waits for events of a partition that another worker processes them."""

@@ -80,7 +80,7 @@ def apply_events(
     points[removes] = points[before[removes]]
 
     # A late event moves nothing, but its stream has been seen.
-    refuses = (verdict == kernels.REJECTED) | (verdict == kernels.DUPLICATE)
+    refuses = kernels.refused(verdict)
     seen = ~refuses & (verdict != kernels.NOTHING)
     touched = distinct(rows[seen])
     table.touch(touched)

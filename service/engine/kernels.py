@@ -31,6 +31,13 @@ LATE_NO_BORDER = 0
 LATE_PROCESS = 1
 LATE_REJECT = 2
 
+
+def refused(verdict: Verdicts) -> Flags:
+    """Which rows leave their stream as it was, and go to the dead letters."""
+    refuses: Flags = (verdict == REJECTED) | (verdict == DUPLICATE)
+    return refuses
+
+
 NO_TIME = np.iinfo(np.int64).min
 NOWHERE = -1
 UNTOUCHED = -2

@@ -148,8 +148,7 @@ class Trace:
             self._verdict[here] = verdict[there]
             self._points[here] = points[there]
             np.not_equal(batch.values[there], MISSING, out=self._given[here])
-            refuses = (verdict[there] == kernels.REJECTED) | (verdict[there] == kernels.DUPLICATE)
-            refused = np.flatnonzero(refuses)
+            refused = np.flatnonzero(kernels.refused(verdict[there]))
             if len(refused):
                 self._points[place + refused] = batch.values[first + refused]
             first, place = last, 0

@@ -199,7 +199,8 @@ class KafkaLog:
         state = self._state_of(partition)
         end = self._cluster.ends([state], committed=False)[state]  # also tells whether the cluster is away
         end = self._state_ends.setdefault(partition, end)
-        if not self._reader.rests(partition) or self._cluster.ends([state], committed=True)[state] < end:
+        # The end first: while it is held back, nobody waits for the group's answer.
+        if self._cluster.ends([state], committed=True)[state] < end or not self._reader.rests(partition):
             return False
         del self._state_ends[partition]
         return True

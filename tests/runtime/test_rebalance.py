@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from service.engine.commands import DeleteQuery, PutQuery, PutSource
+from service.engine.commands import Command, DeleteQuery, PutQuery, PutSource
 from service.engine.engine import Engine, EngineLimits
 from service.log.port import LogUnavailable, Message, Output, TopicPartition
 from service.metrics import Metrics
@@ -63,9 +63,13 @@ def _begun(log: MemoryLog, listener: Heard | None = None, clock: Callable[[], in
     worker.open()
     query = {"id": "q", "source": "s", "where": "x >= 0"}
     for command in (PutSource("s", {"attributes": {"x": "number"}}), PutQuery(None, query)):
-        worker.step([CommandRequest([command], True, lambda _: None, _fail)], timeout_s=0)
+        _command(worker, command)
         _settle(worker)
     return worker
+
+
+def _command(worker: Worker, command: Command) -> None:
+    worker.step([CommandRequest([command], True, _ignore, _fail)], timeout_s=0)
 
 
 def _send(store: Store, stream_id: str, x: int) -> None:
@@ -186,18 +190,14 @@ def test_a_partition_whose_last_worker_died_at_work_keeps_nobody_waiting() -> No
     _send(store, "a", 1)
     _settle(worker)
     log.restless.add(TopicPartition("events.t", 0))
-    worker.step(
-        [CommandRequest([PutSource("t", {"attributes": {"x": "number"}})], True, _ignore, _fail)], timeout_s=0
-    )
+    _command(worker, PutSource("t", {"attributes": {"x": "number"}}))
     _settle(worker)
     _send(store, "a", -1)
     _settle(worker)
     assert _borders(store) == [("a", 1, [], ["q"]), ("a", 2, ["q"], [])]
     assert worker.behind and len(worker.engine.tables) == 1
     log.restless.add(TopicPartition("events.a", 0))
-    worker.step(
-        [CommandRequest([PutSource("a", {"attributes": {"x": "number"}})], True, _ignore, _fail)], timeout_s=0
-    )
+    _command(worker, PutSource("a", {"attributes": {"x": "number"}}))
     log.rebalance()  # what was here comes back before what has never been
     _settle(worker)
     assert worker.behind and [task.topic for task in worker.engine.tables] == [TOPIC]
@@ -221,7 +221,7 @@ def test_a_timer_that_is_due_while_the_log_is_away_loses_nothing() -> None:
         PutSource("s", {"attributes": {"x": "number"}, "stream_ttl": "10s"}),
         PutQuery(None, {"id": "q", "source": "s", "where": "x >= 0"}),
     ):
-        worker.step([CommandRequest([command], True, _ignore, _fail)], timeout_s=0)
+        _command(worker, command)
         _settle(worker)
     _send(store, "a", 1)
     _settle(worker)
@@ -276,14 +276,12 @@ def test_what_is_owed_moves_with_its_partition() -> None:
     worker = _worker(log, portion=1)
     worker.open()
     query = {"id": "q", "source": "s", "where": "x >= 0"}
-    worker.step(
-        [CommandRequest([PutSource("s", {"attributes": {"x": "number"}})], True, _ignore, _fail)], timeout_s=0
-    )
+    _command(worker, PutSource("s", {"attributes": {"x": "number"}}))
     _settle(worker)
     for place, name in enumerate("abcdefgh"):
         _send(store, name, place)
     _settle(worker)
-    worker.step([CommandRequest([PutQuery(None, query)], True, _ignore, _fail)], timeout_s=0)
+    _command(worker, PutQuery(None, query))
     worker.step([], timeout_s=0)
     log.rebalance()
     worker.step([], timeout_s=0)
@@ -292,7 +290,7 @@ def test_what_is_owed_moves_with_its_partition() -> None:
     other = _worker(MemoryLog(store), portion=1)
     other.open()
     other.step([], timeout_s=0)
-    other.step([CommandRequest([DeleteQuery("q")], True, _ignore, _fail)], timeout_s=0)
+    _command(other, DeleteQuery("q"))
     other.step([], timeout_s=0)
     assert other.engine.owes
     while not worker.engine.tables or worker.engine.owes:

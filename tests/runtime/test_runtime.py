@@ -214,12 +214,17 @@ def test_what_waits_in_the_queue_when_the_stop_comes_is_refused(
 # ---- while the group deals out partitions
 
 
+def asked_in_a_rebalance(runtime: Runtime, log: HeldLog) -> Future[tuple[int, list[Inside]]]:
+    """Somebody asks when the worker has heard that its partitions are lost."""
+    log.begin_rebalance()
+    eventually(lambda: log.has_told, "the worker has heard of the loss")
+    return drawn(runtime)
+
+
 def test_who_asks_in_a_rebalance_is_told_of_what_comes_back(running: tuple[Runtime, HeldLog]) -> None:
     runtime, log = running
     runtime.send("s", events(a=1), wait=True).result(TIMEOUT_S)
-    log.begin_rebalance()
-    eventually(lambda: log.has_told, "the worker has heard of the loss")
-    asked = drawn(runtime)
+    asked = asked_in_a_rebalance(runtime, log)
     polls = log.polls
     eventually(lambda: log.polls > polls + 2, "steps go by")
     assert not asked.done()
@@ -230,9 +235,7 @@ def test_who_asks_in_a_rebalance_is_told_of_what_comes_back(running: tuple[Runti
 
 def test_who_asks_in_a_rebalance_is_told_when_it_stops(running: tuple[Runtime, HeldLog]) -> None:
     runtime, log = running
-    log.begin_rebalance()
-    eventually(lambda: log.has_told, "the worker has heard of the loss")
-    asked = drawn(runtime)
+    asked = asked_in_a_rebalance(runtime, log)
     polls = log.polls
     eventually(lambda: log.polls > polls + 2, "steps go by")
     runtime.stop(TIMEOUT_S)
@@ -244,9 +247,7 @@ def test_who_asks_while_the_log_is_away_is_told_of_what_was_lost(running: tuple[
     """A library that hears nothing of the group for long enough gives all partitions up by itself."""
     runtime, log = running
     runtime.send("s", events(a=1), wait=True).result(TIMEOUT_S)
-    log.begin_rebalance()
-    eventually(lambda: log.has_told, "the worker has heard of the loss")
-    asked = drawn(runtime)
+    asked = asked_in_a_rebalance(runtime, log)
     log.cannot_poll = log.is_away = True
     for one in (asked, drawn(runtime), drawn(runtime)):
         assert [inside.stream_id for inside in one.result(TIMEOUT_S)[1]] == ["a"]
