@@ -70,7 +70,9 @@ class Fuse:
         if self._left == 0:
             prepare()
             os.write(2, f"fuse: {point}\n".encode())
-            os.kill(os.getpid(), self._how)
+            # To this thread, which goes no step further then: sent to the process, the signal would wait
+            # until its main thread runs.
+            signal.pthread_kill(threading.get_ident(), self._how)
 
 
 def _around(
