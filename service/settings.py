@@ -98,7 +98,9 @@ class Settings(BaseSettings):
         description="all bodies that are read or worked on at once, which is no less than the largest one;"
         " then 503",
     )
-    body_timeout_s: Seconds = Field(60.0, description="how long the next piece of a body may take; then 408")
+    body_timeout_s: Seconds = Field(
+        60.0, description="how long the next piece of a body may take, and all of it 30 times that; then 408"
+    )
     max_message_bytes: Count = Field(
         1_000_000, description="one message: an event, an array of events, a query; longer ones are too_large"
     )

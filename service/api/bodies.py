@@ -1,9 +1,10 @@
 """Request bodies, read within limits while they arrive, and JSON answers.
 
 A body is never trusted to be as long as its Content-Length says: bytes are counted as they come. All readers
-draw on one account of the bytes of all bodies that are under way, and wait for a piece only so long. What a
-request has drawn is given back when it ends, however it ends. What is refused is not kept, but read on for a
-while, so that a client which is still sending gets to see its answer; that draws on nothing.
+draw on one account of the bytes of all bodies that are under way, and wait only so long for a piece, and for
+all of them. What a request has drawn is given back when it ends, however it ends. What is refused is not
+kept, but read on for a while, so that a client which is still sending gets to see its answer; that draws on
+nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ NDJSON = "application/x-ndjson"
 
 #: How much of a body that is refused is read and thrown away before the answer.
 DISCARDED_BYTES = 64 * 1024 * 1024
+
+#: How many times as long as its next piece a whole body may take.
+MOST_WAITS = 30
 
 
 class Line(NamedTuple):
@@ -60,13 +64,14 @@ class Body:
     async def pieces(self, limit: int, setting: str) -> AsyncIterator[bytes]:
         """The body as it comes, within all limits. Raises ProblemError (408, 413, 503), whereupon the
         rest is to be discarded."""
-        length = 0
+        length, now = 0, asyncio.get_running_loop().time
+        ends = now() + MOST_WAITS * self._bodies.timeout_s
         while True:
             try:
-                async with asyncio.timeout(self._bodies.timeout_s):
+                async with asyncio.timeout_at(min(now() + self._bodies.timeout_s, ends)):
                     chunk = await anext(self._chunks, None)
             except TimeoutError:
-                raise self._too_slow() from None
+                raise self._too_slow(now() >= ends) from None
             if chunk is None:
                 return
             length += len(chunk)
@@ -107,8 +112,12 @@ class Body:
         self._bodies.held_bytes += length
         self._drawn += length
 
-    def _too_slow(self) -> ProblemError:
-        detail = f"nothing more of the body came within the {self._bodies.timeout_s:g} s of body_timeout_s"
+    def _too_slow(self, whole: bool) -> ProblemError:
+        wait_s = self._bodies.timeout_s
+        if whole:
+            detail = f"the body took {MOST_WAITS * wait_s:g} s, which is {MOST_WAITS} times body_timeout_s"
+        else:
+            detail = f"nothing more of the body came within the {wait_s:g} s of body_timeout_s"
         return ProblemError(408, "timeout", "", detail, headers={"Connection": "close"})
 
 

@@ -6,7 +6,8 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -139,6 +140,19 @@ def test_a_body_may_take_its_time_if_its_pieces_come(hasty: tuple[Running, str])
         "/v1/events?source=s", content=pieces(), headers={"Content-Type": "application/x-ndjson"}
     )
     assert (sent.status_code, len(sent.json()["positions"])) == (202, 6)
+
+
+def test_who_dribbles_is_told_so_in_the_end(tmp_path: Path) -> None:
+    with running(tmp_path, body_timeout_s=0.1) as service:
+        ends = time.monotonic() + TIMEOUT_S
+        with closing(begun(service, "POST", "/v1/validate", 0)) as dribbling:
+            dribbling.settimeout(0.02)
+            answer = b""
+            while not answer and time.monotonic() < ends:
+                dribbling.sendall(b" ")
+                with suppress(TimeoutError):
+                    answer = dribbling.recv(65_536)
+            assert answer.startswith(b"HTTP/1.1 408 ") and b"30 times body_timeout_s" in answer
 
 
 def test_who_is_not_let_in_takes_no_room_and_is_told_though_it_stalls(hasty: tuple[Running, str]) -> None:
