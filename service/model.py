@@ -332,6 +332,12 @@ class Query(msgspec.Struct, frozen=True):
         return id_of(self.id)
 
     @property
+    def disjuncts(self) -> int:
+        """How many of them ``where`` and ``keep`` come to."""
+        kept = self.keep_region
+        return len(self.region.conjuncts) + (len(kept.conjuncts) if kept is not None else 0)
+
+    @property
     def stores(self) -> bool:
         """Whether membership is more than where the stream is now: it has to be remembered."""
         return self.keep_region is not None or self.dwell > 0 or self.cooldown > 0 or self.once

@@ -101,6 +101,7 @@ def make_worker(
         ids=settings.max_ids_per_record,
         queries=settings.max_queries,
         queries_tenant=settings.max_queries_tenant,
+        disjuncts_tenant=settings.max_disjuncts_tenant,
         trace=settings.trace_events,
         portion=settings.portion_records,
     )

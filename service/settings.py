@@ -126,6 +126,9 @@ class Settings(BaseSettings):
         le=MOST_DISJUNCTS,
         description="boxes that one query may come to; what is registered stays, whatever this is later",
     )
+    max_disjuncts_tenant: Count = Field(
+        10_000_000, description="boxes that all queries of one tenant may come to; more are refused"
+    )
     max_live_clients: Count = Field(1_000, description="clients of /v1/live at once; then 503")
     max_live_clients_tenant: Count = Field(1_000, description="those of one tenant at once; then 429")
     max_live_records: Count = Field(
@@ -168,6 +171,12 @@ class Settings(BaseSettings):
         0.0, ge=0, allow_inf_nan=False, description="requests of one name in a second; past it 429; 0: any"
     )
     max_requests_burst: Count = Field(100, description="how many of them may come at once")
+    max_bytes_per_s: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="bytes of the bodies of one name in a second, on average; past it 429; 0: any",
+    )
 
     tls_cert: str = Field(
         "", description="certificate chain (PEM): HTTPS instead of HTTP; read anew on change"

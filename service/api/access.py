@@ -31,7 +31,7 @@ from fastapi import Request
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from service.api.bodies import body_of
+from service.api.bodies import Body, body_of
 from service.api.problems import ProblemError, documented
 from service.keys import KeyRefused, KeyRing, Principal, Role
 from service.log.topics import DEAD_LETTER
@@ -147,7 +147,8 @@ class Guard:
     ) -> None:
         """Reads the file of keys. Raises KeysError."""
         self._keys = KeyRing(Path(settings.keys_file)) if settings.keys_file else None
-        self._rates = Rates(settings.max_requests_per_s, settings.max_requests_burst)
+        self._requests = Rates(settings.max_requests_per_s, settings.max_requests_burst)
+        self._bytes = Rates(settings.max_bytes_per_s, max(int(settings.max_bytes_per_s), 1))
         self._is_private = self._keys is None and not settings.allow_open
         self._roles = {**ROLES, _METRICS: None} if settings.open_metrics else ROLES
         self._metrics = metrics
@@ -169,7 +170,7 @@ class Guard:
             _require(principal, needed, what)
             if is_of_all:
                 _require_default_tenant(principal, what)
-            self._take_turn(principal)
+            self._take_turn(principal, body_of(request))
         except ProblemError as refused:
             self._metrics.request_refused(refused.reason)
             await body_of(request).discard()
@@ -195,19 +196,27 @@ class Guard:
         except ProblemError:
             return False
 
-    def _take_turn(self, principal: Principal) -> None:
+    def _take_turn(self, principal: Principal, body: Body) -> None:
+        """One request, and its body as it comes."""
         name = principal.name and key_of(principal.tenant, principal.name)
-        wait_s = self._rates.wait_s(name, self._clock_s())
-        if wait_s > 0:
-            raise ProblemError(
-                429,
-                "quota",
-                "",
-                f"more than {self._rates.per_s:g} requests a second, which is max_requests_per_s;"
-                f" try again in {wait_s:.3g} s",
-                extra={"limit": "max_requests_per_s", "allowed": self._rates.per_s},
-                headers={"Retry-After": str(math.ceil(wait_s))},
-            )
+        now_s = self._clock_s()
+        _check_rate(self._bytes, name, now_s, "bytes of bodies", "max_bytes_per_s")
+        _check_rate(self._requests, name, now_s, "requests", "max_requests_per_s")
+        self._requests.take(name, 1, now_s)
+        body.on_piece = lambda length: self._bytes.take(name, length, self._clock_s())
+
+
+def _check_rate(rates: Rates, name: str | None, now_s: float, what: str, limit: str) -> None:
+    wait_s = rates.wait_s(name, now_s)
+    if wait_s > 0:
+        raise ProblemError(
+            429,
+            "quota",
+            "",
+            f"more than {rates.per_s:g} {what} a second, which is {limit}; try again in {wait_s:.3g} s",
+            extra={"limit": limit, "allowed": rates.per_s},
+            headers={"Retry-After": str(math.ceil(wait_s))},
+        )
 
 
 def _unauthenticated(detail: str, challenge: str) -> ProblemError:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, NamedTuple
 
 from fastapi import Request, Response
@@ -60,6 +60,8 @@ class Body:
         self._bodies = bodies
         self._chunks = request.stream()
         self._drawn = 0
+        self.on_piece: Callable[[int], None] = lambda length: None
+        """Told the bytes of every piece, kept or not."""
 
     async def pieces(self, limit: int, setting: str) -> AsyncIterator[bytes]:
         """The body as it comes, within all limits. Raises ProblemError (408, 413, 503), whereupon the
@@ -75,6 +77,7 @@ class Body:
             if chunk is None:
                 return
             length += len(chunk)
+            self.on_piece(len(chunk))
             if length > limit:
                 raise too_large("the body", limit, setting)
             self._draw(len(chunk))
@@ -97,6 +100,7 @@ class Body:
             async with asyncio.timeout(self._bodies.timeout_s):
                 async for chunk in self._chunks:
                     length += len(chunk)
+                    self.on_piece(len(chunk))
                     if length > DISCARDED_BYTES:
                         return
 

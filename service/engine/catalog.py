@@ -94,12 +94,15 @@ class Quarantined(NamedTuple):
 
 class Catalog:
     """See the module. All look-ups are by the key of a query (``tenants``); O(1). ``max_queries``: of all
-    tenants together; ``max_queries_tenant``: of each."""
+    tenants together; ``max_queries_tenant`` and ``max_disjuncts_tenant``: of each."""
 
-    def __init__(self, *, limits: Limits, max_queries: int, max_queries_tenant: int) -> None:
+    def __init__(
+        self, *, limits: Limits, max_queries: int, max_queries_tenant: int, max_disjuncts_tenant: int
+    ) -> None:
         self.limits = limits
         self.max_queries = max_queries
         self.max_queries_tenant = max_queries_tenant
+        self.max_disjuncts_tenant = max_disjuncts_tenant
         self.offset = 0
         self.sources: dict[str, Source] = {}
         self.source_versions: dict[str, int] = {}
@@ -109,6 +112,8 @@ class Catalog:
         self.quarantined: dict[str, Quarantined] = {}
         #: how many of both each tenant has: a quarantined one holds an id, and memory
         self.queries_of: Counter[str] = Counter()
+        #: what the registered ones of each tenant come to
+        self.disjuncts_of: Counter[str] = Counter()
         #: of the query set at ``offset``, see ``fingerprint``
         self.fingerprint = 0
         self.collections = Collections()
@@ -227,7 +232,9 @@ class Catalog:
         old = self._take_out(id)
         before = old.query if old else None
         self.queries[id] = Registered(after, offset)
-        self.queries_of[tenant_of(id)] += 1
+        tenant = tenant_of(id)
+        self.queries_of[tenant] += 1
+        self.disjuncts_of[tenant] += after.disjuncts
         self.fingerprint ^= mark(offset)
         self.collections.follow(offset, id, after.tags)
         self._expires(id, after.expires_at)
@@ -262,6 +269,7 @@ class Catalog:
         old, bad = self.queries.pop(id, None), self.quarantined.pop(id, None)
         if old is not None:
             self.fingerprint ^= mark(old.version)
+            self.disjuncts_of[tenant_of(id)] -= old.query.disjuncts
         if bad is not None:
             self.fingerprint ^= mark(bad.version, quarantined=True)
         if old is not None or bad is not None:
@@ -355,7 +363,9 @@ class Draft:
         self._now_ms = now_ms
         self._sources: dict[str, Source] = dict(catalog.sources)
         self._queries: dict[str, Query | None] = {}
+        #: by tenant, how many more queries and disjuncts there are than in the catalog
         self._growth: Counter[str] = Counter()
+        self._disjuncts: Counter[str] = Counter()
 
     def prepare(self, command: Command) -> Prepared:
         """One request as an entry. Raises Refusal, and then the draft is as it was."""
@@ -464,8 +474,7 @@ class Draft:
                 Reason.BAD_VALUE, "source", f"a query stays on its source, {before.source!r}; use another id"
             )
         done: Done = "created" if before is None and not self._quarantined(query.id) else "replaced"
-        if before is None:
-            self._make_room(query.id)
+        self._make_room(before, query)
         left = {} if home(query.id, query.tags) else self._membership(query.id)
         self._queries[query.id] = query
         if before is not None and query_body(before) == query_body(query):
@@ -480,20 +489,29 @@ class Draft:
         name = name or self._catalog.collections.told_by(id)
         return {} if name is None else {TAG: id_of(name)}
 
-    def _make_room(self, id: str) -> None:
-        """A query is to come under an id that has none in force; one that is quarantined there makes room."""
-        if self._quarantined(id):
-            return
-        catalog, tenant = self._catalog, tenant_of(id)
-        most = catalog.max_queries_tenant
-        if catalog.queries_of[tenant] + self._growth[tenant] >= most:
-            detail = f"there are {most} queries, all that max_queries_tenant allows; delete some"
-            raise Refusal(Reason.QUOTA, "id", detail)
-        most = catalog.max_queries
-        if len(catalog.queries) + len(catalog.quarantined) + self._growth.total() >= most:
-            detail = f"there are {most} queries, all that max_queries allows; delete some"
-            raise Refusal(Reason.QUOTA, "id", detail)
-        self._growth[tenant] += 1
+    def _make_room(self, before: Query | None, after: Query) -> None:
+        """A query is to come in the place of another, of a quarantined one, or of none. Raises Refusal."""
+        catalog, tenant = self._catalog, after.tenant
+        comes = before is None and not self._quarantined(after.id)
+        if comes:
+            most = catalog.max_queries_tenant
+            if catalog.queries_of[tenant] + self._growth[tenant] >= most:
+                detail = f"there are {most} queries, all that max_queries_tenant allows; delete some"
+                raise Refusal(Reason.QUOTA, "id", detail)
+            most = catalog.max_queries
+            if len(catalog.queries) + len(catalog.quarantined) + self._growth.total() >= most:
+                detail = f"there are {most} queries, all that max_queries allows; delete some"
+                raise Refusal(Reason.QUOTA, "id", detail)
+        more = after.disjuncts - (before.disjuncts if before is not None else 0)
+        total, most = (
+            catalog.disjuncts_of[tenant] + self._disjuncts[tenant] + more,
+            catalog.max_disjuncts_tenant,
+        )
+        if more > 0 and total > most:
+            detail = f"all queries came to {total} disjuncts; max_disjuncts_tenant allows {most}: delete some"
+            raise Refusal(Reason.QUOTA, "where", detail)
+        self._growth[tenant] += comes
+        self._disjuncts[tenant] += more
 
     def _change_member(self, command: ChangeMember) -> Prepared:
         before, after = self._current(command.id), command.prepared.subject
@@ -503,8 +521,7 @@ class Draft:
             self._let_go(command.id)
             return command.prepared
         assert isinstance(after, Query)
-        if before is None:
-            self._make_room(command.id)
+        self._make_room(before, after)
         self._queries[command.id] = after
         return command.prepared
 
@@ -538,7 +555,9 @@ class Draft:
 
     def _let_go(self, id: str) -> None:
         """An id is free again, and with it the place of what was there."""
-        self._growth[tenant_of(id)] -= self._current(id) is not None or self._quarantined(id)
+        tenant, there = tenant_of(id), self._current(id)
+        self._growth[tenant] -= there is not None or self._quarantined(id)
+        self._disjuncts[tenant] -= there.disjuncts if there is not None else 0
         self._queries[id] = None
 
     def _quarantined(self, id: str) -> bool:

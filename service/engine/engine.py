@@ -54,7 +54,7 @@ class EngineLimits(NamedTuple):
     """``streams``: the most living streams of one partition. ``ids``: the most ids in one record. ``trace``:
     how many of its newest events a partition remembers for people. ``portion``: the most border records of
     commands that are told at a time. ``queries``: the most of all tenants together; ``queries_tenant``: of
-    each."""
+    each; ``disjuncts_tenant``: the most that those come to."""
 
     streams: int = 10_000_000
     ids: int = 1_000
@@ -62,6 +62,7 @@ class EngineLimits(NamedTuple):
     trace: int = 4_096
     portion: int = 2_000
     queries_tenant: int = 10_000_000
+    disjuncts_tenant: int = 100_000_000
 
 
 class Held(NamedTuple):
@@ -118,6 +119,7 @@ class Engine:
             limits=limits or Limits(),
             max_queries=self.limits.queries,
             max_queries_tenant=self.limits.queries_tenant,
+            max_disjuncts_tenant=self.limits.disjuncts_tenant,
         )
         self.sets: dict[str, QuerySet] = {}
         self.source_of_topic: dict[str, str] = {}

@@ -47,6 +47,7 @@ SETTINGS = (
         "max_queries",
         "max_queries_tenant",
         "max_disjuncts",
+        "max_disjuncts_tenant",
         "max_message_bytes",
     ),
     *("max_batch_events", "portion_records", "index"),

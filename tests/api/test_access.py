@@ -221,6 +221,20 @@ def test_more_requests_than_a_name_may_make_are_a_429_that_says_when(tmp_path: P
         assert all(ana.get("/healthz").status_code == 200 for _ in range(5))
 
 
+def test_more_bytes_than_a_name_may_send_are_a_429_that_says_when(tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    keys = [add_key(file, name, Role.WRITE) for name in ("ana", "ana", "bob")]
+    with running(tmp_path, keys_file=str(file), max_bytes_per_s=1_000) as service:
+        ana, ana_too, bob = map(service.with_key, keys)
+        large = b" " * 1_000_000
+        assert [ana.post("/v1/validate", content=large).status_code for _ in range(2)] == [422, 429]
+        for refused in (ana_too.post("/v1/validate", json=QUERY), ana.get("/v1/queries")):
+            assert (refused.status_code, refused.json()["reason"]) == (429, "quota")
+            assert (refused.json()["limit"], refused.json()["allowed"]) == ("max_bytes_per_s", 1_000)
+            assert 990 < int(refused.headers["retry-after"]) <= 1_000
+        assert bob.get("/v1/queries").status_code == 200
+
+
 def test_without_keys_all_share_one_rate(tmp_path: Path) -> None:
     with running(tmp_path, max_requests_per_s=0.001, max_requests_burst=2) as service:
         assert [service.client.get("/v1/queries").status_code for _ in range(3)] == [200, 200, 429]

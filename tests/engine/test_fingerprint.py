@@ -31,7 +31,7 @@ def history(seed: int, count: int = 25) -> Log:
 
 
 def replayed(log: Iterable[tuple[int, str, dict[str, Any]]], end: int) -> Catalog:
-    catalog = Catalog(limits=Limits(), max_queries=100, max_queries_tenant=100)
+    catalog = Catalog(limits=Limits(), max_queries=100, max_queries_tenant=100, max_disjuncts_tenant=100)
     for offset, _, body in log:
         if offset < end:
             catalog.apply(offset, body)

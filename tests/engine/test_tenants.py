@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from random import Random
 from typing import Any
 
 import msgspec
@@ -239,6 +240,44 @@ def test_a_quota_is_of_each_tenant() -> None:
     assert dict(driver.engine.catalog.queries_of) == {"default": 1, "acme": 2}
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_the_quotas_of_each_tenant_are_what_its_queries_come_to(seed: int) -> None:
+    """Against a plain sum over what is there, for commands that are judged one by one and all together."""
+    rng, most = Random(seed), 7
+    driver = begun(disjuncts_tenant=most, queries_tenant=4)
+    wheres = ["x > 0", "x > 0 or x < -5", "x > 0 or x < -5 or x == -3"]
+    there: dict[tuple[str, str], int] = {}
+    seen: Counter[Reason | None] = Counter()
+    for _ in range(120):
+        commands, expected = [], []
+        for _ in range(rng.randrange(1, 4)):
+            key = id, tenant = rng.choice("abcdef"), rng.choice(("default", "acme"))
+            if key in there and rng.random() < 0.4:
+                commands.append(DeleteQuery(id if tenant == "default" else f"acme/{id}"))
+                expected.append(None)
+                del there[key]
+                continue
+            where, keeps = rng.choice(wheres), rng.random() < 0.3
+            commands.append(put(id, tenant, where, **({"keep": "x > -9 or x < 9"} if keeps else {})))
+            comes_to = where.count("x") + 2 * keeps
+            others = {k: n for k, n in there.items() if k[1] == tenant and k != key}
+            grows = comes_to > there.get(key, 0)
+            full = key not in there and len(others) == 4
+            refused = full or (grows and sum(others.values()) + comes_to > most)
+            expected.append(Reason.QUOTA if refused else None)
+            if not refused:
+                there[key] = comes_to
+        assert [reason for _, reason, _ in driver.commands(commands)] == expected
+        seen.update(expected)
+        if rng.random() < 0.1:
+            driver.restart(compacted=rng.random() < 0.5)
+        counted: Counter[str] = Counter()
+        for (_, tenant), comes_to in there.items():
+            counted[tenant] += comes_to
+        assert driver.engine.catalog.disjuncts_of == counted
+    assert seen[Reason.QUOTA] > 20
+
+
 def quarantined(driver: EngineDriver, key: str, **fields: Any) -> None:
     driver.entry({"op": "query", "id": key, "query": {"source": "s", "where": "nowhere > 0", **fields}})
     assert key in driver.engine.catalog.quarantined
@@ -247,6 +286,7 @@ def quarantined(driver: EngineDriver, key: str, **fields: Any) -> None:
 def test_a_quarantined_query_counts_towards_the_limits_until_it_is_gone() -> None:
     driver = begun(put("a"), put("b", "acme"), queries_tenant=2, queries=3)
     quarantined(driver, "a")
+    assert driver.engine.catalog.disjuncts_of == Counter(acme=1), "it is in no index"
     for _ in range(2):
         assert driver.engine.catalog.queries_of == {"default": 1, "acme": 1}
         answers = driver.commands([put("c"), put("d"), put("d", "acme"), DeleteQuery("c")])

@@ -9,18 +9,26 @@ from hypothesis import strategies as st
 from service.rates import Rates
 
 
+def turn(rates: Rates, name: str, now_s: float) -> float:
+    """What one who asks once has to wait; 0 takes a token."""
+    wait_s = rates.wait_s(name, now_s)
+    if wait_s == 0:
+        rates.take(name, 1, now_s)
+    return wait_s
+
+
 def test_a_burst_comes_at_once_and_then_one_each_interval() -> None:
     rates = Rates(4, 3)
-    assert [rates.wait_s("a", 10.0) for _ in range(4)] == [0, 0, 0, 0.25]
-    assert rates.wait_s("a", 10.125) == 0.125
-    assert rates.wait_s("a", 10.25) == 0
-    assert rates.wait_s("a", 10.25) == 0.25
-    assert rates.wait_s("b", 10.25) == 0, "each name for itself"
+    assert [turn(rates, "a", 10.0) for _ in range(4)] == [0, 0, 0, 0.25]
+    assert turn(rates, "a", 10.125) == 0.125
+    assert turn(rates, "a", 10.25) == 0
+    assert turn(rates, "a", 10.25) == 0.25
+    assert turn(rates, "b", 10.25) == 0, "each name for itself"
 
 
 def test_no_limit_is_no_limit() -> None:
     rates = Rates(0, 1)
-    assert {rates.wait_s("a", 0.0) for _ in range(1_000)} == {0.0}
+    assert {turn(rates, "a", 0.0) for _ in range(1_000)} == {0.0}
 
 
 @settings(deadline=None)
@@ -36,7 +44,7 @@ def test_no_stretch_of_time_lets_through_more_than_burst_and_rate(
     rates, now, passed = Rates(per_s, burst), 0, []
     for step in steps:
         now += step
-        wait_s = rates.wait_s("a", now / 8)
+        wait_s = turn(rates, "a", now / 8)
         if wait_s == 0:
             passed.append(now)
         else:
@@ -50,5 +58,28 @@ def test_no_stretch_of_time_lets_through_more_than_burst_and_rate(
 def test_whoever_waits_as_told_comes_through(late_s: float) -> None:
     rates, now = Rates(3, 1), 0.0
     for _ in range(20):
-        assert rates.wait_s("a", now) == 0
-        now += rates.wait_s("a", now) + 1e-9 + late_s
+        assert turn(rates, "a", now) == 0
+        now += turn(rates, "a", now) + 1e-9 + late_s
+
+
+def test_who_takes_more_than_there_is_waits_until_it_is_paid() -> None:
+    rates = Rates(100, 100)
+    rates.take("a", 1_000, 0.0)
+    assert rates.wait_s("a", 0.0) == pytest.approx(9.01)
+    assert rates.wait_s("a", 9.0) == pytest.approx(0.01)
+    assert rates.wait_s("a", 9.5) == 0 == rates.wait_s("b", 0.0)
+    rates.take("a", 50, 9.5)
+    assert rates.wait_s("a", 9.5) == pytest.approx(0.01)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 300)), max_size=60))
+def test_the_mean_holds_whatever_each_takes(steps: list[tuple[int, int]]) -> None:
+    """Whoever comes only when let in has, at any time, taken no more than burst, rate and its last one."""
+    rates, now, taken = Rates(64, 64), 0, 0
+    for step, tokens in steps:
+        now += step
+        if rates.wait_s("a", now / 8) == 0:
+            assert taken <= 63 + now * 8
+            rates.take("a", tokens, now / 8)
+            taken += tokens

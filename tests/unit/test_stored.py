@@ -38,7 +38,9 @@ def written(body: dict[str, Any], tenant: str = "default") -> bytes:
 
 
 def catalog_of(values: Iterable[bytes], *, short: bool) -> Catalog:
-    catalog = Catalog(limits=Limits(), max_queries=1_000, max_queries_tenant=1_000)
+    catalog = Catalog(
+        limits=Limits(), max_queries=1_000, max_queries_tenant=1_000, max_disjuncts_tenant=1_000
+    )
     queries = StoredQueries(catalog.sources)
     for offset, value in enumerate(values):
         query = queries.read(value) if short else None
