@@ -15,7 +15,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, NamedTuple, TypeVar
 
@@ -258,6 +258,10 @@ class Runtime:
         """A stretch of the command log; see ``worker.Worker.history``. It is read between two steps, so
         ``limit`` bounds how long events wait for it."""
         return self.ask(lambda _: self._worker.history(start, limit))
+
+    def gone(self, topic: str) -> tuple[int, Mapping[str, int]]:
+        """What an output topic has no more; see ``log.port.Log.gone``."""
+        return self._log.gone(topic)
 
     def read(self, topic: str, after: int, limit: int) -> tuple[list[Record], int]:
         """Records of an output topic; see ``log.port.Log.read``."""

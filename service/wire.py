@@ -77,8 +77,12 @@ _owner = msgspec.json.Decoder(_Owner).decode
 
 
 def owner(value: bytes | None) -> str | None:
-    """The tenant that a record of an output topic belongs to; None of a dead letter. O(bytes)."""
-    return None if value is None else _owner(value).tenant
+    """The tenant that a record of an output topic belongs to; None of a dead letter, and of what nobody here
+    has written. O(bytes)."""
+    try:
+        return None if value is None else _owner(value).tenant
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
 
 
 class _Names(NamedTuple):

@@ -86,7 +86,7 @@ async def read_topic(topic: str, reading: Annotated[Reading, Query()], service: 
 def _read(service: Service, topic: str, reading: Reading) -> tuple[list[Record], int]:
     runtime, after = service.runtime, reading.after
     if service.tenant != DEFAULT_TENANT:
-        return service.own_records.read(runtime.read, topic, service.tenant, after, reading.limit)
+        return service.own_records.read(runtime, topic, service.tenant, after, reading.limit)
     start = after if after >= 0 else max(0, _end(runtime, topic) + after)
     records, after = runtime.read(topic, start, reading.limit)
     if topic != DEAD_LETTER:

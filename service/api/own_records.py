@@ -2,7 +2,8 @@
 
 Offsets of the log count the records of all tenants, so they tell how much others are told, and when: enough
 to find out, event by event, what others' queries are. So a tenant other than the default one is shown numbers
-of its own records only. They follow from the log alone and stay the same.
+of its own records only. They follow from the log alone, which counts whose records it has removed, and so
+stay the same: after a restart, and when older records go.
 
 The first look reads the topic once, O(records); later ones what has come since.
 """
@@ -11,15 +12,31 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import Protocol
 
 from service.log.port import Record
+from service.tenants import DEFAULT_TENANT
 from service.wire import owner
 
-Read = Callable[[str, int, int], tuple[list[Record], int]]
-"""Reads an output topic from an offset on, so many records; see ``log.port.Log.read``."""
+_AT_ONCE = 1_000
 
-_AT_ONCE = 10_000
+
+class Reads(Protocol):
+    """What is asked of a log; see ``log.port.Log``."""
+
+    def read(self, topic: str, after: int, limit: int) -> tuple[list[Record], int]: ...
+
+    def gone(self, topic: str) -> tuple[int, Mapping[str, int]]: ...
+
+
+class _Topic:
+    def __init__(self) -> None:
+        self.looked_at = 0
+        """How far."""
+        self.offsets: dict[str, array[int]] = {}
+        """Of the records of each tenant that the log still has."""
 
 
 class OwnRecords:
@@ -27,31 +44,36 @@ class OwnRecords:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: by topic how far it has been looked at
-        self._ends: dict[str, int] = {}
-        #: by topic and tenant the offsets of its records
-        self._offsets: dict[tuple[str, str | None], array[int]] = {}
+        self._topics: dict[str, _Topic] = {}
 
-    def read(self, read: Read, topic: str, tenant: str, after: int, limit: int) -> tuple[list[Record], int]:
+    def read(self, log: Reads, topic: str, tenant: str, after: int, limit: int) -> tuple[list[Record], int]:
         """A tenant's records from number ``after`` on (-N: the last N), their numbers as offsets, and the
         number to go on from."""
         with self._lock:
-            self._look(read, topic)
-            offsets = self._offsets.get((topic, tenant), array("q"))
-            start = after if after >= 0 else max(0, len(offsets) + after)
-            wanted = offsets[start : start + limit]
-        records = [
-            found[0]._replace(offset=number)
-            for number, offset in enumerate(wanted, start)
-            if (found := read(topic, offset, 1)[0])
-        ]
+            first, offsets = self._kept(log, topic, tenant)
+            start = after if after >= 0 else first + len(offsets) + after
+            start = max(start, first)
+            wanted = offsets[start - first : start - first + limit]
+        records = []
+        for number, offset in enumerate(wanted, start):
+            found, _ = log.read(topic, offset, 1)
+            if found and found[0].offset == offset:  # else it has gone meanwhile, and this is another's
+                records.append(found[0]._replace(offset=number))
         return records, start + len(wanted)
 
-    def _look(self, read: Read, topic: str) -> None:
+    def _kept(self, log: Reads, topic: str, tenant: str) -> tuple[int, array[int]]:
+        """The number of the first of a tenant's records that the log still has, and the offsets of all."""
+        known = self._topics.setdefault(topic, _Topic())
         while True:
-            records, end = read(topic, self._ends.get(topic, 0), _AT_ONCE)
+            records, known.looked_at = log.read(topic, known.looked_at, _AT_ONCE)
+            if not records:
+                break
             for record in records:
-                self._offsets.setdefault((topic, owner(record.value)), array("q")).append(record.offset)
-            self._ends[topic] = end
-            if len(records) < _AT_ONCE:
-                return
+                whose = owner(record.value)
+                if whose is not None and whose != DEFAULT_TENANT:
+                    known.offsets.setdefault(whose, array("q")).append(record.offset)
+        # Afterwards: of the records from here on none has been passed over.
+        begin, gone = log.gone(topic)
+        for offsets in known.offsets.values():
+            del offsets[: bisect_left(offsets, begin)]
+        return gone.get(tenant, 0), known.offsets.get(tenant, array("q"))

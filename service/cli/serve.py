@@ -172,9 +172,10 @@ def open_log(settings: Settings) -> Log:
     max_bytes = max(settings.max_message_bytes * _LONGEST_ESCAPE, _WIDEST_RECORD_BYTES)
     if settings.log_kind == "sqlite":
         from service.log.sqlite import SqliteLog
+        from service.wire import owner
 
         keep_ms = int(settings.keep_records_s * 1000) or None
-        return SqliteLog(settings.log_place, max_message_bytes=max_bytes, keep_ms=keep_ms)
+        return SqliteLog(settings.log_place, max_message_bytes=max_bytes, keep_ms=keep_ms, owner_of=owner)
     from service.log.kafka import KafkaLog
     from service.log.kafka_library import is_installed
     from service.log.kafka_security import client_of, client_options

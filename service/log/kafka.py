@@ -28,7 +28,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from service.log import topics
@@ -340,6 +340,9 @@ class KafkaLog:
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return self._cluster.ends(partitions, committed=True)
+
+    def gone(self, topic: str) -> tuple[int, Mapping[str, int]]:
+        raise NotImplementedError("outputs on Kafka are read with a consumer of one's own")
 
     def read(self, topic: str, *, after: int, limit: int) -> tuple[list[Record], int]:
         raise NotImplementedError("outputs on Kafka are read with a consumer of one's own")

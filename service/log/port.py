@@ -227,6 +227,11 @@ class Log(Protocol):
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset after the last event of each partition, for the lag."""
 
+    def gone(self, topic: str) -> tuple[int, Mapping[str, int]]:
+        """From which offset on an output topic still has all its records, and how many before it have been
+        removed, by whose they were (a log is told that when it is made). Any thread. Raises
+        NotImplementedError as ``read``."""
+
     def read(self, topic: str, *, after: int, limit: int) -> tuple[list[Record], int]:
         """Up to ``limit`` records of an output topic with ``offset >= after`` and the ``after`` of the next
         call. Any thread. Raises NotImplementedError where consumers read the log themselves (Kafka)."""

@@ -21,7 +21,8 @@ import math
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import chain, count
 from operator import itemgetter
@@ -61,6 +62,10 @@ _TRIMMED_AT_ONCE = 10_000
 _BYTES = frozenset({bytes, type(None)})
 _key_of, _value_of = itemgetter(2), itemgetter(3)
 _FIRST = "SELECT offset, ts FROM records WHERE topic = ? ORDER BY offset LIMIT 1"
+_GONE = (
+    "CREATE TABLE IF NOT EXISTS gone (topic INTEGER, owner TEXT, count INTEGER, PRIMARY KEY (topic, owner))"
+)
+_COUNT_GONE = "INSERT INTO gone VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count"
 _FIRST_KEPT = "SELECT min(offset) FROM records WHERE topic = ? AND offset < ? AND ts >= ?"
 
 
@@ -68,7 +73,8 @@ class SqliteLog:
     """``port.Log`` over one file; see the module. ``clock_ms`` stamps the records (ms since 1970).
 
     Events that were processed and output records that are older than ``keep_ms`` go as new ones come (None:
-    none goes). The file does not shrink by that: what comes next takes the room.
+    none goes). The file does not shrink by that: what comes next takes the room. ``owner_of`` says of the
+    value of an output record whose it is, None if nobody's: what goes is counted by that.
     """
 
     def __init__(
@@ -77,11 +83,13 @@ class SqliteLog:
         *,
         max_message_bytes: int = 1_000_000,
         keep_ms: int | None = None,
+        owner_of: Callable[[bytes], str | None] = lambda value: None,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._file = LogFile(Path(path), max_message_bytes)
         self._max_message_bytes = max_message_bytes
         self._keep_ms = keep_ms
+        self._owner_of = owner_of
         self._clock_ms = clock_ms
         self._writer: sqlite3.Connection | None = None  # used by who holds _writing
         self._reader: sqlite3.Connection | None = None  # used by who holds _reading
@@ -109,6 +117,8 @@ class SqliteLog:
             with self._writing:
                 self._load_topics(self._writer)
                 self._topic_ids(_FIXED)
+                with self._file.translated():
+                    self._writer.execute(_GONE)
         except BaseException:
             self.close()
             raise
@@ -288,7 +298,7 @@ class SqliteLog:
                 continue
             upto = int(min(end, first[0] + _TRIMMED_AT_ONCE))
             kept = writer.execute(_FIRST_KEPT, (id_, upto, oldest)).fetchone()[0]
-            _remove(writer, id_, upto if kept is None else kept)
+            self._remove(writer, id_, upto if kept is None else kept)
 
     def append_commands(self, commands: Iterable[Message], *, after: int) -> list[int]:
         return self._append(topics.COMMANDS, commands, after)
@@ -320,7 +330,17 @@ class SqliteLog:
                 ).fetchone()
                 if first is None or first >= before_offset:
                     return
-                _remove(writer, id_, min(before_offset, first + _TRIMMED_AT_ONCE))
+                self._remove(writer, id_, min(before_offset, first + _TRIMMED_AT_ONCE))
+
+    def _remove(self, writer: sqlite3.Connection, topic: int, before_offset: int) -> None:
+        """O(removed)."""
+        there = "FROM records WHERE topic = ? AND offset < ?", (topic, before_offset)
+        if topic in {self._ids[name] for name in topics.OUTPUTS}:
+            values = writer.execute(f"SELECT value {there[0]}", there[1])
+            owners = Counter(self._owner_of(value) for (value,) in values if isinstance(value, bytes))
+            gone = ((topic, owner, count) for owner, count in owners.items() if owner is not None)
+            writer.executemany(_COUNT_GONE, gone)
+        writer.execute(f"DELETE {there[0]}", there[1])
 
     def _insert(
         self, writer: sqlite3.Connection, records: Iterable[tuple[int, bytes | None, bytes | None]]
@@ -355,6 +375,19 @@ class SqliteLog:
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {partition: self._end(partition.topic) for partition in partitions}
+
+    def gone(self, topic: str) -> tuple[int, Mapping[str, int]]:
+        id_ = self._ids.get(topic)
+        with self._reading, self._file.translated():
+            reader = _open(self._reader)
+            reader.execute("BEGIN")
+            try:
+                (end,) = reader.execute("SELECT next FROM topics WHERE id = ?", (id_,)).fetchone() or (0,)
+                first = reader.execute(_FIRST, (id_,)).fetchone()
+                counts = dict(reader.execute("SELECT owner, count FROM gone WHERE topic = ?", (id_,)))
+            finally:
+                reader.execute("COMMIT")
+        return end if first is None else first[0], counts
 
     def read(self, topic: str, *, after: int, limit: int) -> tuple[list[Record], int]:
         with self._reading:
@@ -453,10 +486,6 @@ def _open(connection: sqlite3.Connection | None) -> sqlite3.Connection:
     if connection is None:
         raise LogUnavailable("the log is closed")
     return connection
-
-
-def _remove(writer: sqlite3.Connection, topic: int, before_offset: int) -> None:
-    writer.execute("DELETE FROM records WHERE topic = ? AND offset < ?", (topic, before_offset))
 
 
 def _write_state(writer: sqlite3.Connection, topic: int, newest: dict[bytes, bytes | None]) -> None:

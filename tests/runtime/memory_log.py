@@ -7,7 +7,7 @@ raises ``Died`` at the call that ``Fate`` names, before or after the call took e
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -261,6 +261,9 @@ class MemoryLog:
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {partition: len(self.store.events[partition]) for partition in partitions}
+
+    def gone(self, topic: str) -> tuple[int, Mapping[str, int]]:
+        return 0, {}
 
     def read(self, topic: str, *, after: int, limit: int) -> tuple[list[Record], int]:
         raise NotImplementedError

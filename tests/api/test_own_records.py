@@ -1,0 +1,90 @@
+"""Numbers of a tenant's records against a plain list of all that it was ever told, while older records go."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from service.api.own_records import OwnRecords
+from service.log.port import Commit, Output, Record
+from service.log.sqlite import SqliteLog
+from service.wire import owner
+
+TENANTS = ("default", "acme", "beta")
+
+
+class Reads:
+    """A log as the runtime hands it on; before each reading something may happen."""
+
+    def __init__(self, log: SqliteLog) -> None:
+        self.log = log
+        self.meanwhile = lambda: None
+
+    def read(self, topic: str, after: int, limit: int) -> tuple[list[Record], int]:
+        self.meanwhile()
+        return self.log.read(topic, after=after, limit=limit)
+
+    def gone(self, topic: str) -> tuple[int, dict[str, int]]:
+        begin, counts = self.log.gone(topic)
+        return begin, dict(counts)
+
+
+def opened(path: Path) -> SqliteLog:
+    log = SqliteLog(path, owner_of=owner)
+    log.open()
+    return log
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_numbers_stay_the_same_through_restarts_and_when_older_records_go(tmp_path: Path, seed: int) -> None:
+    rng, said, trimmed = Random(seed), [], 0
+    log, own = opened(tmp_path / "log.db"), OwnRecords()
+    for _ in range(150):
+        act = rng.random()
+        if act < 0.4:
+            whose = [rng.choice(TENANTS) for _ in range(rng.randrange(4))]
+            values = [json.dumps({"tenant": one, "n": len(said) + i}).encode() for i, one in enumerate(whose)]
+            log.commit(Commit([Output("matches", None, value) for value in values], {}, {}))
+            said += zip(whose, values, strict=True)
+        elif act < 0.55:
+            trimmed = max(trimmed, rng.randrange(len(said) + 1))
+            log.trim("matches", trimmed)
+        elif act < 0.65:
+            log.close()
+            log, own = opened(tmp_path / "log.db"), OwnRecords()
+        else:
+            tenant = rng.choice(TENANTS[1:])
+            all_ = [(at, value) for at, (one, value) in enumerate(said) if one == tenant]
+            kept = [(n, value) for n, (at, value) in enumerate(all_) if at >= trimmed]
+            after, limit = rng.randrange(-4, len(all_) + 1), rng.randrange(1, 5)
+            expected = kept[after:] if after < 0 else [one for one in kept if one[0] >= after]
+            records, next_ = own.read(Reads(log), "matches", tenant, after, limit)
+            assert [(one.offset, one.value) for one in records] == expected[:limit]
+            if expected:
+                assert next_ == expected[:limit][-1][0] + 1
+            else:
+                assert next_ == (max(after, 0) if after >= len(all_) else len(all_))
+    log.close()
+
+
+def test_what_goes_while_it_is_read_shows_nobody_elses(tmp_path: Path) -> None:
+    with closing(opened(tmp_path / "log.db")) as log:
+        values = [json.dumps({"tenant": one}).encode() for one in ("acme", "acme", "beta", "beta", "acme")]
+        log.commit(Commit([Output("matches", None, value) for value in values], {}, {}))
+        reads, own = Reads(log), OwnRecords()
+        assert len(own.read(reads, "matches", "acme", 0, 9)[0]) == 3
+        calls = []
+
+        def trim_at_the_second() -> None:
+            calls.append(None)
+            if len(calls) == 2:  # the first looks for what is new
+                log.trim("matches", 2)
+
+        reads.meanwhile = trim_at_the_second
+        records, next_ = own.read(reads, "matches", "acme", 0, 9)
+        assert [(one.offset, one.value) for one in records] == [(2, values[4])] and next_ == 3
+        assert [one.offset for one in own.read(reads, "matches", "acme", 0, 9)[0]] == [2]
