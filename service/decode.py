@@ -61,12 +61,25 @@ class _Originals(Mapping[tuple[int, int], bytes | None]):
         return len(self._records)
 
 
+MOST_EVENTS = 10_000
+"""Of one message: what all of them match goes into one commit."""
+
+
 class Decoder:
     """Reads the messages of one source; made anew when the source changes."""
 
-    def __init__(self, source: Source, dictionaries: Mapping[str, Dictionary], *, max_bytes: int) -> None:
+    def __init__(
+        self,
+        source: Source,
+        dictionaries: Mapping[str, Dictionary],
+        *,
+        max_bytes: int,
+        max_events: int = MOST_EVENTS,
+    ) -> None:
+        """``max_events``: of one message."""
         self._rules = Rules(source, dictionaries, none_is_null=False)
         self._max_bytes = max_bytes
+        self._max_events = max_events
         self._event, self._read = self._fast_reader()
         self._flat = self._flat_reader()
         self._fast = msgspec.json.Decoder(self._event | list[self._event]).decode  # type: ignore[name-defined]
@@ -149,7 +162,9 @@ class Decoder:
                 if not value.isascii():
                     value.decode()  # the fast reader does not look at what it passes over
                 decoded = fast(value)
-                for item, one in enumerate(decoded if isinstance(decoded, list) else (decoded,)):
+                events = decoded if isinstance(decoded, list) else (decoded,)
+                self._check_count(events)
+                for item, one in enumerate(events):
                     rows.add(message, item, read(one))
             except Bad as bad:
                 refused.append(bad.at(offset, 0))
@@ -162,6 +177,7 @@ class Decoder:
         value = record.value or b""
         try:
             items = _items(value) if _is_array(value) else [value]
+            self._check_count(items)
         except Bad as bad:
             refused.append(bad.at(record.offset, 0))
             return
@@ -170,6 +186,13 @@ class Decoder:
                 rows.add(message, item, self._careful(raw))
             except Bad as bad:
                 refused.append(bad.at(record.offset, item))
+
+    def _check_count(self, events: Sequence[Any]) -> None:
+        if len(events) > self._max_events:
+            detail = (
+                f"{len(events)} events; max_message_events allows {self._max_events}: send several messages"
+            )
+            raise Bad(Reason.LIMIT, detail)
 
     # ---- the careful reader
 

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from service.decode_binary import BinaryDecoder
 
 
-def decoder_of(source: Source, dictionaries: Mapping[str, Dictionary], *, max_bytes: int) -> AnyDecoder:
-    """For the messages on the topic of a source."""
+def decoder_of(
+    source: Source, dictionaries: Mapping[str, Dictionary], *, max_bytes: int, max_events: int
+) -> AnyDecoder:
+    """For the messages on the topic of a source; one in a binary format is one event."""
     if source.format is None:
-        return Decoder(source, dictionaries, max_bytes=max_bytes)
+        return Decoder(source, dictionaries, max_bytes=max_bytes, max_events=max_events)
     return binary_decoder(source, dictionaries, max_bytes=max_bytes)
 
 

@@ -112,6 +112,7 @@ def make_worker(
         metrics,
         clock=clock,
         max_message_bytes=settings.max_message_bytes,
+        max_message_events=settings.max_message_events,
         max_batch_events=settings.max_batch_events,
         listener=listener,
         lost_input=settings.lost_input,

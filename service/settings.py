@@ -104,6 +104,9 @@ class Settings(BaseSettings):
     max_message_bytes: Count = Field(
         1_000_000, description="one message: an event, an array of events, a query; longer ones are too_large"
     )
+    max_message_events: Count = Field(
+        10_000, description="events in one message, which is an array then; longer ones are refused (limit)"
+    )
     max_batch_events: Count = Field(10_000, description="messages taken from the log in one step")
     max_ids_per_record: int = Field(
         1_000, ge=1, le=10_000, description="query ids in a record; more are split over several"

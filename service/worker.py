@@ -35,8 +35,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service import wire
+from service.decode import MOST_EVENTS
 from service.decoders import decoder_of
-from service.engine.effects import CommandEffects, Effects, EventEffects, Paid, Task, with_refused
+from service.engine.effects import (
+    Batch,
+    CommandEffects,
+    Effects,
+    EventEffects,
+    Paid,
+    Refused,
+    Task,
+    with_refused,
+)
 from service.engine.engine import Engine, Held
 from service.engine.fingerprint import text as shown
 from service.engine.queryset import QuerySet
@@ -62,6 +72,7 @@ from service.log.port import (
 )
 from service.metrics import Metrics
 from service.model import Source
+from service.pace import MOST_MATCHES, Pace
 from service.rebuilds import Rebuilds
 from service.registry import NoRegistry, Schemas, SchemasUnavailable
 from service.requests import ActiveFrom, CommandRequest, Requests
@@ -116,8 +127,23 @@ class _Step:
     count: list[Callable[[], None]] = field(default_factory=list)
     answered: list[CommandRequest | Delivery] = field(default_factory=list)
     commit: Commit | None = None
+    #: what its events have matched, borders included
+    matched: int = 0
     #: the log was not there for something that can wait
     away: LogUnavailable | None = None
+
+
+@dataclass(slots=True)
+class _Told:
+    """What the events of a chunk have come to so far."""
+
+    parts: int = 0
+    matched: int = 0
+    late: int = 0
+    carried: int = 0
+    seconds: float = 0.0
+    refused: Counter[str] = field(default_factory=Counter)
+    matches: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +180,13 @@ class Worker:
         listener: Listener | None = None,
         lost_input: str = "stop",
         schemas: Schemas | None = None,
+        max_message_events: int = MOST_EVENTS,
+        most_matches: int = MOST_MATCHES,
     ) -> None:
+        """``most_matches``: of the events of a step, borders included, beyond which it ends with the message;
+        and what is in memory of them at a time, as far as can be foreseen (``pace``)."""
         self._log = log
+        self._most_matches = most_matches
         self._schemas = schemas or NoRegistry()
         self._schemas.when_news(log.wake)
         self._listener = listener
@@ -164,6 +195,7 @@ class Worker:
         self._metrics = metrics
         self._clock = clock
         self._max_message_bytes = max_message_bytes
+        self._max_message_events = max_message_events
         self._max_batch_events = max_batch_events
         self._lost_input = lost_input
         self._forget()
@@ -193,8 +225,11 @@ class Worker:
         #: partitions lost in a rebalance that goes on, as they were, and the position they were at
         self._held: dict[Task, tuple[Held, Position]] = {}
         self._codecs: dict[str, _Codec] = {}
-        #: what was read of partitions that are paused, since schemas of it are not there yet
+        #: what was read of partitions that are paused, since schemas of it are not there yet, or since a step
+        #: holds enough (``_cut``)
         self._parked: dict[Task, list[Chunk]] = {}
+        self._cut: set[Task] = set()
+        self._paces: dict[Task, Pace] = {}
         self._next_command = 0
         self._requests = Requests(self._log, self._metrics)
         self._deliveries: dict[Task, dict[int, Delivery]] = {}
@@ -319,6 +354,7 @@ class Worker:
             self._waiting.discard(task)
             del self._tries[task]
             self._parked.pop(task, None)
+            self._paces.pop(task, None)
             self._metrics.forget_partition(*task)
         if assignment.lost and self._joins_until is None:
             self._joins_until = self._clock() + _JOIN_MS
@@ -518,6 +554,7 @@ class Worker:
                 self._take_in(polled, self._steps[-1])
             except LogUnavailable as away:  # what was polled would be skipped by the next poll
                 raise LogFenced(f"the log went away in the middle of a step ({away})") from away
+            self._much |= bool(self._cut)
             if self._steps[-1].away is not None:
                 raise self._steps[-1].away
         self._commit_steps()
@@ -545,10 +582,10 @@ class Worker:
         for effects in self.engine.pay():
             self._take_caused(effects, step)
             step.moved.add(effects.task)
-        for chunk in self._readable(polled.chunks):
-            self._apply_events(chunk, step)
-        self._metrics.held(len(self._parked))
-        if self._parked and (trouble := self._schemas.trouble):
+        self._apply_readable(polled.chunks, step)
+        waiting = self._parked.keys() - self._cut
+        self._metrics.held(len(waiting))
+        if waiting and (trouble := self._schemas.trouble):
             self._turn_away_parked(trouble)
 
     # ---- schemas
@@ -557,22 +594,31 @@ class Worker:
     def held(self) -> str | None:
         """Why the input of partitions waits for schemas; None where none waits for longer than it takes."""
         trouble = self._schemas.trouble
-        if not self._parked or trouble is None:
+        waiting = self._parked.keys() - self._cut
+        if not waiting or trouble is None:
             return None
-        return f"{len(self._parked)} partitions wait for schemas: {trouble}"
+        return f"{len(waiting)} partitions wait for schemas: {trouble}"
 
-    def _readable(self, polled: Sequence[Chunk]) -> Iterator[Chunk]:
-        """The chunks whose schemas are all there, those that have waited for theirs first. What is not is
-        kept, and its partition is paused, so that it is one poll's at the most."""
+    def _apply_readable(self, polled: Sequence[Chunk], step: _Step) -> None:
+        """Applies the chunks whose schemas are all there, those that have waited first, until the step holds
+        enough. What is not applied is kept, and its partition is paused, so that it is one poll's at the
+        most."""
         parked, self._parked = self._parked, {}
+        self._cut = set()
         for chunk in [*(chunk for chunks in parked.values() for chunk in chunks), *polled]:
             task = Task(*chunk.partition)
             if task not in self.engine.tables:
                 continue
-            if task not in self._parked and self._has_schemas(task, chunk):
-                yield chunk
-                continue
-            if task not in parked:
+            if task not in self._parked:
+                if step.matched >= self._most_matches:
+                    self._cut.add(task)
+                elif self._has_schemas(task, chunk):
+                    rest = self._apply_events(chunk, step)
+                    if rest is None:
+                        continue
+                    self._cut.add(task)
+                    chunk = rest
+            if task not in parked and task not in self._parked:
                 self._log.pause([chunk.partition])
             self._parked.setdefault(task, []).append(chunk)
         if parked:
@@ -590,7 +636,7 @@ class Worker:
     def _turn_away_parked(self, trouble: str) -> None:
         """Whoever waits for events that wait for a registry need not: they will be processed, unheard of."""
         error = SchemasUnavailable(f"{trouble}; the events are in the log and will be processed")
-        for task in self._parked:
+        for task in self._parked.keys() - self._cut:
             for delivery in self._deliveries.pop(task, {}).values():
                 delivery.failed(error)
 
@@ -673,6 +719,8 @@ class Worker:
         self._subscribe()
         self._count_queries()
         self._untold.append((offsets, self._active_from()))
+        for pace in self._paces.values():
+            pace.added(len(records))
 
     def _answer(self, step: _Step) -> None:
         """Notes whom the step answers. Where a command has changed what is subscribed to, that is after its
@@ -685,47 +733,87 @@ class Worker:
             step.answered += self._requests.applied(offsets, {**then, **found})
         self._untold = []
 
-    def _apply_events(self, chunk: Chunk, step: _Step) -> None:
+    def _apply_events(self, chunk: Chunk, step: _Step) -> Chunk | None:
+        """Applies the events of a chunk, some at a time. Where the step holds enough, the messages that are
+        left are returned, to be read anew: a commit has whole messages."""
         task = Task(*chunk.partition)
         codec = self._codec(task)
         decoded = codec.decoder.decode(chunk.records)
-        started = perf_counter()
-        caused = self.engine.apply(task, decoded.batch)
-        match_seconds = perf_counter() - started
-        late = carried = 0
-        refused: Counter[str] = Counter()
-        matches: Counter[str] = Counter()
         queries = self.engine.queries_of(task)
-        for effects in with_refused(caused, decoded.refused):
-            if not isinstance(effects, EventEffects):
-                self._take_caused(effects, step)
-                continue
-            written = codec.encoder.events(effects, decoded.originals)
-            step.outputs += written.outputs
-            self._count_borders(queries, effects.borders.sides_by_tenant, step)
-            self._take_told(effects, step)
-            late += effects.older
-            carried += effects.carried
-            matches.update(queries.tenants.shares(effects.matches.slots))
-            refused.update(one.reason for one in effects.refused)
-            if self._deliveries.get(task):
-                self._deliver(self._deliveries[task], written, effects)
+        pace = self._paces.setdefault(task, Pace(len(queries.names), self._most_matches))
+        told = _Told()
+        offsets, left = decoded.batch.offsets, decoded.refused
+        start, end, next_offset = 0, len(offsets), chunk.next_offset
+        while start < end or not told.parts:
+            allowed = pace.events(len(queries.names))
+            stop = min(start + allowed, end)
+            batch = decoded.batch if stop - start == end else decoded.batch.take(np.arange(start, stop))
+            refused, left, ends = left, [], True
+            if stop < end:
+                ends = offsets[stop] > offsets[stop - 1]
+                behind = int(offsets[stop]), 0 if ends else int(decoded.batch.items[stop])
+                left = [one for one in refused if (one.offset, one.item) >= behind]
+                refused = [one for one in refused if (one.offset, one.item) < behind]
+            matched = told.matched
+            self._apply_part(codec, task, batch, refused, decoded.originals, told, step)
+            if stop > start:
+                pace.took(stop - start, told.matched - matched, allowed)
+            step.matched += told.matched - matched
+            start = stop
+            if step.matched >= self._most_matches and stop < end and ends:
+                next_offset = int(offsets[stop])
+                break
         step.moved.add(task)
-        self.positions[task] = chunk.next_offset
+        self.positions[task] = next_offset
+        whole = next_offset == chunk.next_offset
         step.count.append(
             partial(
                 self._metrics.batch,
                 codec.source.name,
-                events=decoded.events,
-                refused=refused,
-                late=late,
-                carried=carried,
-                nulls=decoded.nulls,
-                matches=matches,
-                match_seconds=match_seconds,
+                events=decoded.events - int((~decoded.batch.removal[start:]).sum()) - len(left),
+                refused=told.refused,
+                late=told.late,
+                carried=told.carried,
+                nulls=decoded.nulls if whole else 0,
+                matches=told.matches,
+                match_seconds=told.seconds,
             )
         )
-        self._end_deliveries(task, chunk.next_offset, step)
+        self._end_deliveries(task, next_offset, step)
+        if whole:
+            return None
+        return chunk._replace(records=[one for one in chunk.records if one.offset >= next_offset])
+
+    def _apply_part(
+        self,
+        codec: _Codec,
+        task: Task,
+        batch: Batch,
+        refused: Sequence[Refused],
+        originals: Mapping[tuple[int, int], bytes | None],
+        told: _Told,
+        step: _Step,
+    ) -> None:
+        started = perf_counter()
+        caused = self.engine.apply(task, batch)
+        told.seconds += perf_counter() - started
+        told.parts += 1
+        queries = self.engine.queries_of(task)
+        for effects in with_refused(caused, refused):
+            if not isinstance(effects, EventEffects):
+                self._take_caused(effects, step)
+                continue
+            written = codec.encoder.events(effects, originals)
+            step.outputs += written.outputs
+            self._count_borders(queries, effects.borders.sides_by_tenant, step)
+            self._take_told(effects, step)
+            told.late += effects.older
+            told.carried += effects.carried
+            told.matched += len(effects.matches.slots) + len(effects.borders.slots)
+            told.matches.update(queries.tenants.shares(effects.matches.slots))
+            told.refused.update(one.reason for one in effects.refused)
+            if self._deliveries.get(task):
+                self._deliver(self._deliveries[task], written, effects)
 
     def _deliver(self, waiting: Mapping[int, Delivery], written: Written, effects: EventEffects) -> None:
         for output, offset in zip(written.outputs, written.offsets.tolist(), strict=True):
@@ -816,7 +904,12 @@ class Worker:
         queries = self.engine.queries_of(task)
         codec = self._codecs.get(queries.source.name)
         if codec is None or codec.source is not queries.source:
-            decoder = decoder_of(queries.source, queries.dictionaries, max_bytes=self._max_message_bytes)
+            decoder = decoder_of(
+                queries.source,
+                queries.dictionaries,
+                max_bytes=self._max_message_bytes,
+                max_events=self._max_message_events,
+            )
             encoder = self._encoder(queries)
             codec = self._codecs[queries.source.name] = _Codec(queries.source, decoder, encoder)
         return codec

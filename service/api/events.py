@@ -108,7 +108,10 @@ async def _messages(body: bytes, media: str, source: Source, service: LiveServic
         )
         return [message]
     values = await _values(body, media)
-    return await asyncio.to_thread(messages_of, values, source, partitions=partitions, max_bytes=most_bytes)
+    most_events = service.settings.max_message_events
+    return await asyncio.to_thread(
+        messages_of, values, source, partitions=partitions, max_bytes=most_bytes, max_events=most_events
+    )
 
 
 @router.post(
@@ -176,7 +179,10 @@ async def match_events(of: Annotated[OfSource, Query()], request: Request, servi
     values = await _values(body, media)
     source = await service.source(of.source)
     most_bytes = service.settings.max_message_bytes
-    messages = await asyncio.to_thread(messages_of, values, source, partitions=1, max_bytes=most_bytes)
+    most_events = service.settings.max_message_events
+    messages = await asyncio.to_thread(
+        messages_of, values, source, partitions=1, max_bytes=most_bytes, max_events=most_events
+    )
     results: list[list[str] | Refused] = []
     for some in slices([message.value or b"" for message in messages], most_bytes):
         # In slices: events are processed in between.

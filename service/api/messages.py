@@ -58,18 +58,21 @@ def values_of(body: bytes, *, is_ndjson: bool) -> list[bytes]:
     raise Refusal(Reason.MALFORMED, "", f"neither JSON nor a JSON value a line: {mistake}")
 
 
-def messages_of(values: Iterable[bytes], source: Source, *, partitions: int, max_bytes: int) -> list[Message]:
-    """The messages for these values, in order. Raises Refusal (too_large): an event beyond ``max_bytes``."""
+def messages_of(
+    values: Iterable[bytes], source: Source, *, partitions: int, max_bytes: int, max_events: int
+) -> list[Message]:
+    """The messages for these values, in order, each of at most ``max_bytes`` and ``max_events``. Raises
+    Refusal (too_large): an event beyond ``max_bytes``."""
     stream_ids = _StreamIds(source.key)
     messages: list[Message] = []
     for value in values:
         if not _is_array(value):
             _check_size(value, max_bytes)
             messages.append(Message(stream_ids.of(value), value))
-        elif partitions == 1 and len(value) <= max_bytes:
-            messages.append(Message(None, value, 0))
+        elif partitions == 1 and len(value) <= max_bytes and value.count(b"{") <= max_events:
+            messages.append(Message(None, value, 0))  # no event is without a brace
         else:
-            messages += _split(value, stream_ids, partitions, max_bytes)
+            messages += _split(value, stream_ids, partitions, max_bytes, max_events)
     return messages
 
 
@@ -89,7 +92,9 @@ def message_of_binary(
     return Message(decoder.key(body), body)
 
 
-def _split(array: bytes, stream_ids: _StreamIds, partitions: int, max_bytes: int) -> list[Message]:
+def _split(
+    array: bytes, stream_ids: _StreamIds, partitions: int, max_bytes: int, max_events: int
+) -> list[Message]:
     try:
         events = [bytes(event) for event in _raw_items(array)]
     except _NOT_JSON:
@@ -102,17 +107,17 @@ def _split(array: bytes, stream_ids: _StreamIds, partitions: int, max_bytes: int
     return [
         Message(None, value, partition)
         for partition, chosen in sorted(by_partition.items())
-        for value in _packed(chosen, max_bytes)
+        for value in _packed(chosen, max_bytes, max_events)
     ]
 
 
-def _packed(events: Sequence[bytes], max_bytes: int) -> Iterable[bytes]:
+def _packed(events: Sequence[bytes], max_bytes: int, max_events: int) -> Iterable[bytes]:
     """Arrays of these events in order, as few as fit."""
     packet: list[bytes] = []
     length = 1
     for event in events:
         _check_size(event, max_bytes - 2)
-        if length + len(event) + 1 > max_bytes:
+        if length + len(event) + 1 > max_bytes or len(packet) == max_events:
             yield b"[" + b",".join(packet) + b"]"
             packet, length = [], 1
         packet.append(event)

@@ -49,6 +49,7 @@ SETTINGS = (
         "max_disjuncts",
         "max_disjuncts_tenant",
         "max_message_bytes",
+        "max_message_events",
     ),
     *("max_batch_events", "portion_records", "index"),
 )

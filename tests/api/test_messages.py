@@ -16,9 +16,13 @@ SOURCE = Source("s", {"x": AttributeType.NUMBER}, "events.s")
 
 
 def made(
-    *values: bytes, partitions: int = 1, max_bytes: int = 1_000, source: Source = SOURCE
+    *values: bytes,
+    partitions: int = 1,
+    max_bytes: int = 1_000,
+    max_events: int = 100,
+    source: Source = SOURCE,
 ) -> list[Message]:
-    return messages_of(values, source, partitions=partitions, max_bytes=max_bytes)
+    return messages_of(values, source, partitions=partitions, max_bytes=max_bytes, max_events=max_events)
 
 
 def test_an_event_is_a_message_as_it_came_with_its_stream_id_as_key() -> None:
@@ -38,6 +42,14 @@ def test_a_nested_key_is_found() -> None:
 def test_an_array_that_fits_into_its_only_partition_keeps_every_byte() -> None:
     array = b'[ {"stream_id":"a" } ,5,\n{"stream_id":"b","x":1e0}]'
     assert made(array) == [Message(None, array, 0)]
+
+
+def test_an_array_of_more_events_than_a_message_may_have_is_several() -> None:
+    array = json.dumps([{"stream_id": "a", "x": n} for n in range(7)]).encode()
+    assert [json.loads(one.value or b"") for one in made(array, max_events=3)] == [
+        [{"stream_id": "a", "x": n} for n in some] for some in (range(3), range(3, 6), range(6, 7))
+    ]
+    assert made(array, max_events=7) == [Message(None, array, 0)]
 
 
 @pytest.mark.parametrize(

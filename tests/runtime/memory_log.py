@@ -96,6 +96,7 @@ class MemoryLog:
         self._gained: list[TopicPartition] = []
         self._lost: list[TopicPartition] = []
         self._readers: dict[TopicPartition, int] = {}
+        self._paused: set[TopicPartition] = set()
         self._command_reader = 0
         #: what a rebalance that goes on has yet to give; None: none goes on
         self._to_come: list[TopicPartition] | None = None
@@ -147,6 +148,7 @@ class MemoryLog:
         self._topics.clear()
         self._gained.clear()
         self._readers.clear()
+        self._paused.clear()
 
     def make_topic(self, topic: str) -> None:
         self.fate.meet("make_topic", after=False)
@@ -183,6 +185,7 @@ class MemoryLog:
 
     def start(self, partition: TopicPartition, event_offset: int | None) -> int:
         self._readers[partition] = event_offset or 0
+        self._paused.discard(partition)
         return event_offset or 0
 
     def seek_commands(self, offset: int) -> None:
@@ -203,7 +206,7 @@ class MemoryLog:
         chunks = []
         for partition, offset in self._readers.items():
             records = self.store.events[partition][offset : offset + max_records]
-            if records:
+            if records and partition not in self._paused:
                 self._readers[partition] = offset + len(records)
                 chunks.append(Chunk(partition, records, offset + len(records)))
         return Polled(Assignment(gained, lost), chunks, commands, self._command_reader)
@@ -215,10 +218,10 @@ class MemoryLog:
         pass
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        raise AssertionError("not used here")
+        self._paused.update(partitions)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        raise AssertionError("not used here")
+        self._paused.difference_update(partitions)
 
     def commit(self, commit: Commit) -> None:
         self.fate.meet("commit", after=False)

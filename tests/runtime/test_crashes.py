@@ -56,6 +56,7 @@ class Life:
     make_engine: Callable[[], Engine] = Engine
     make_log: type[MemoryLog] = MemoryLog
     max_batch_events = 100
+    most_matches = 1_000
     #: turns of the loop after each act; as many again for a command
     turns = 4
     #: the most commits that were not known to be made when a step had been taken in
@@ -74,6 +75,7 @@ class Life:
             clock=lambda: 1000,
             max_message_bytes=1 << 20,
             max_batch_events=self.max_batch_events,
+            most_matches=self.most_matches,
         )
 
     def survive(self, act: Callable[[], None]) -> None:
@@ -178,7 +180,21 @@ class Moving(Hasty):
         self._settle()
 
 
-LIVES = (Life, Hasty, HastyInTheDark, Moving)
+class Bounded(Life):
+    """A step ends with the first event that matches anything; what is left of the poll waits."""
+
+    make_log = SlowLog
+    most_matches = 1
+    turns = 12
+
+
+class BoundedMoving(Moving):
+    max_batch_events = 100
+    most_matches = 1
+    turns = 12
+
+
+LIVES = (Life, Hasty, HastyInTheDark, Moving, Bounded, BoundedMoving)
 
 
 def _uninterrupted(kind: type[Life]) -> tuple[Life, Fate]:

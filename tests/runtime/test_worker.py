@@ -513,6 +513,84 @@ def test_events_are_served_while_a_command_is_told(
     worker.close()
 
 
+class Watched(SqliteLog):
+    """Notes what each commit has, as (events up to here, records of matches and borders)."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, clock_ms=lambda: 1000)
+        self.commits: list[tuple[int, int]] = []
+
+    def commit(self, commit: Commit) -> None:
+        for position in commit.positions.values():
+            told = sum(output.topic in ("matches", "borders") for output in commit.outputs)
+            self.commits.append((position.event, told))
+        super().commit(commit)
+
+
+@pytest.mark.parametrize("make_log", [_in_memory, Watched])
+def test_a_step_ends_with_the_message_that_has_matched_enough(
+    make_log: Callable[[Path], Log], tmp_path: Path
+) -> None:
+    """Events go one by one then, and nothing of what is told or counted changes."""
+
+    def played(folder: Path, most_matches: int) -> tuple[list[Any], dict[str, float], Log]:
+        folder.mkdir()
+        log, metrics = make_log(folder / "log.db"), Metrics()
+        worker = Worker(
+            log,
+            Engine,
+            metrics,
+            clock=lambda: 1000,
+            max_message_bytes=1 << 20,
+            max_batch_events=100,
+            max_message_events=6,
+            most_matches=most_matches,
+        )
+        worker.open()
+        heard: list[Any] = []
+        _run(
+            worker,
+            CommandRequest([PutSource("s", {"attributes": {"x": "number"}})], True, heard.append, _fail),
+            heard,
+        )
+        queries: list[Command] = [
+            PutQuery(None, {"id": f"q{n}", "source": "s", "where": f"x > {n}"}) for n in range(4)
+        ]
+        heard.clear()
+        _run(worker, CommandRequest(queries, True, heard.append, _fail), heard)
+        events = [{"stream_id": f"s{n % 3}", "x": n * 7 % 6} for n in range(20)]
+        messages = [
+            json.dumps(events[:5]).encode(),
+            b"no json",
+            b"[5, " + json.dumps(events[5:10])[1:].encode(),
+            json.dumps(events[10]).encode(),
+            json.dumps(events[11:18]).encode(),  # one too many
+            json.dumps(events[18:]).encode(),
+        ]
+        several = [Message(None, value, 0) for value in messages] + [Message(b"s1", None)]
+        if isinstance(log, Watched):
+            log.commits.clear()
+        heard.clear()
+        _run(worker, Delivery(TOPIC, several, heard.append, _fail), heard)
+        counted = _counted(metrics)
+        log.close()
+        (delivery,) = heard
+        assert delivery.refused == 3 and delivery.removed
+        names = ("events_processed", "events_refused", "matches", "enters", "leaves")
+        return delivery.outputs, {name: counted[f"rangewatch_{name}_total"] for name in names}, log
+
+    whole, counts, log = played(tmp_path / "whole", 1_000)
+    parts, the_same, cut = played(tmp_path / "cut", 1)
+    assert parts == whole and the_same == counts
+    letters = [json.loads(value) for topic, _, value in whole if topic == "dead_letter"]
+    assert [one["reason"] for one in letters] == ["malformed", "malformed", "limit"]
+    assert "max_message_events" in letters[-1]["detail"]
+    if isinstance(log, Watched) and isinstance(cut, Watched):
+        assert [upto for upto, _ in log.commits] == [7]
+        assert [upto for upto, _ in cut.commits] == [2, 3, 5, 6, 7]
+        assert all(told for _, told in cut.commits)
+
+
 def test_a_quarantined_query_expires_once_though_nobody_was_there_when_its_time_came(
     store: Store, metrics: Metrics
 ) -> None:
