@@ -142,7 +142,7 @@ class Metrics:
             ["missing"],
             registry=registry,
         )
-        for missing in ("commands", "state"):
+        for missing in ("commands", "position", "state"):
             self._resets.labels(missing)
         self._index_boxes = Gauge(
             "rangewatch_index_boxes",
@@ -269,7 +269,7 @@ class Metrics:
         self._held.set(partitions)
 
     def reset(self, missing: str) -> None:
-        """Counts one partition whose streams begin anew because ``commands`` or ``state`` are gone."""
+        """Counts one partition whose streams begin anew because ``commands``, ``position`` or ``state`` are gone."""
         self._resets.labels(missing).inc()
 
     def partition(self, topic: str, partition: int, source: str, *, streams: int, owed: int) -> None:

@@ -87,6 +87,7 @@ StateOf = list[tuple[bytes, bytes]]
 
 _GONE = {
     "state": "its position is known and its state is gone; every stream gets a reset with its next event",
+    "position": "its state is known and its position is gone; every stream gets a reset",
     "commands": "the query set that its streams have seen cannot be had any more; every stream gets a reset",
 }
 
@@ -437,7 +438,7 @@ class Worker:
         state is committed together with its position, so the position tells."""
         partition = TopicPartition(*task)
         offset = self.engine.catalog.offset
-        position = self._log.position(partition)
+        position = self._log.position(partition) or self._begun_anew(task, offset)
         held, position_then = self._held.pop(task, (None, None))
         if position is not None:
             if held is not None and position == position_then and position.command == offset:
@@ -451,6 +452,24 @@ class Worker:
             self._tell_moved()  # its streams are new to whoever listens
         self.engine.assign(task, records)
         self._begin(task, self._log.start(partition, self._next_event(task, position) if position else None))
+
+    def _begun_anew(self, task: Task, offset: int) -> Position | None:
+        """Where a partition stands that has a state and no position, once its streams have begun anew; None of
+        one that has neither. Raises LogUnusable unless ``lost_input`` allows it."""
+        partition = TopicPartition(*task)
+        if not self._log.end_offsets([partition])[partition] or not (records := self._state_of(task)):
+            return None
+        gone = (
+            f"{task.topic}/{task.partition} has streams in the state, but this group has no position there: it"
+            " has expired, or the group is another than the one that wrote it"
+        )
+        if self._lost_input == "stop":
+            raise LogUnusable(f"{gone}; use that group, or lost_input=go_on: its streams begin anew, and events"
+                              " that are still there are processed again")  # fmt: skip
+        logger.error("%s", gone)
+        position = Position(self._log.beginning(partition), 0)
+        self._reset(task, position, records, "position")
+        return position._replace(command=offset)
 
     def _next_event(self, task: Task, position: Position) -> int:
         """Where to go on with the events of a partition. Raises LogUnusable where that is gone."""

@@ -26,6 +26,7 @@ Not for: reading outputs; consumers do that themselves, with ``isolation.level=r
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -208,7 +209,7 @@ class KafkaLog:
     def position(self, partition: TopicPartition) -> Position | None:
         committed = self._reader.committed(partition)
         if committed is None:
-            return None
+            return self._position_beside_state(partition)
         if not committed.metadata.isdigit():
             place = f"{self._cluster.name(partition.topic)}/{partition.partition}"
             raise LogUnusable(
@@ -217,7 +218,20 @@ class KafkaLog:
             )
         return Position(committed.offset, int(committed.metadata))
 
+    def _position_beside_state(self, partition: TopicPartition) -> Position | None:
+        """Groups forget: a group without members after ``offsets.retention.minutes``, and a new one knows nothing.
+        What the state belongs to is beside it."""
+        if not self._cluster.ends([partition], committed=False)[partition]:
+            return None  # nobody has been here, and nobody need read the state of others to find that out
+        found = self._living_state(partition).get(_POSITION)
+        return None if found is None else Position(*map(int, found.split()))
+
     def restore(self, partition: TopicPartition) -> Iterator[StateRecord]:
+        living = self._living_state(partition)
+        living.pop(_POSITION, None)
+        return itertools.starmap(StateRecord, living.items())
+
+    def _living_state(self, partition: TopicPartition) -> dict[bytes, bytes]:
         source = self._state_of(partition)
         # Up to the last record of all, committed or not: a transaction whose position has been seen may
         # still be about to appear here.
@@ -226,11 +240,12 @@ class KafkaLog:
         living: dict[bytes, bytes] = {}
         for record in self._cluster.records(source, 0, end):
             if record.key is not None and record.key.startswith(head):
+                key = record.key[len(head) :]
                 if record.value is None:
-                    living.pop(record.key, None)
+                    living.pop(key, None)
                 else:
-                    living[record.key] = record.value
-        return (StateRecord(key[len(head) :], value) for key, value in living.items())
+                    living[key] = record.value
+        return living
 
     def _state_of(self, partition: TopicPartition) -> TopicPartition:
         count = self._cluster.partition_count(topics.STATE)
@@ -327,6 +342,9 @@ class KafkaLog:
             place, head = self._state_of(partition), _state_head(partition)
             for record in records:
                 yield Placed(place, head + record.key, record.value)
+        for partition, position in commit.positions.items():
+            key = _state_head(partition) + _POSITION
+            yield Placed(self._state_of(partition), key, b"%d %d" % position)
 
     def append_commands(self, commands: Iterable[Message], *, after: int) -> list[int]:
         messages = (Placed(COMMANDS, key, value) for key, value, _ in commands)
@@ -360,6 +378,10 @@ class KafkaLog:
         if self._command_reader is None:
             raise LogUnavailable("the log is closed")
         return self._command_reader
+
+
+#: Under this key, which no record of the engine has, is the position that the state of a partition belongs to.
+_POSITION = b"@"
 
 
 def _state_head(partition: TopicPartition) -> bytes:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
+from kafka import KafkaProducer
 
 from deploy.kafka.broker import Broker
 from service.engine.commands import DeleteQuery, PatchQuery
+from service.log.kafka_library import CONFLUENT_KAFKA, KAFKA_PYTHON
+from service.log.port import LogUnusable
 from tests.faults.alone import BLOCK, RING, ZERO, Alone, LosingTopics, furnish
 from tests.log.sites import eventually
 
-#: State records beside those of the streams: what has been heard, and what an aggregate has told.
-ASIDE = 2
+#: State records beside those of the streams: what has been heard, what an aggregate has told, the position.
+ASIDE = 3
 #: What the broker does not look at: the segment that is being written.
 NOT_YET = 6
 
@@ -110,3 +115,56 @@ def test_streams_begin_anew_with_their_next_event_where_the_state_is_gone(alone:
         ("s1", 7, "event", [], ["shy"]),
     ]
     assert alone.folded() == {"s1": {"a", "c", "counted", "shy"}, "s2": {"c"}, "s3": {"c"}, "new": {"c"}}
+
+
+def forgotten(site: LosingTopics) -> None:
+    """As the broker does with a group that has been empty for ``offsets.retention.minutes``."""
+    with closing(site.admin()) as admin:
+        admin.delete_groups([site.group])
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("client", [KAFKA_PYTHON, CONFLUENT_KAFKA])
+def test_a_position_that_the_group_has_forgotten_is_beside_the_state(broker: Broker, client: str) -> None:
+    site = LosingTopics(broker.address, client=client)
+    alone = Alone(site)
+    furnish(alone)
+    before, matches, inside = alone.told(), site.outputs("matches"), alone.folded()
+    site.trim(alone.log, ZERO, alone.log.end_offsets([ZERO])[ZERO])
+    alone.close()
+    forgotten(site)
+    alone.begin()
+    assert (alone.told(), site.outputs("matches"), alone.folded()) == (before, matches, inside)
+    alone.process({"stream_id": "s3", "x": -200})
+    assert alone.told()[: len(before)] == before and alone.folded()["s3"] == {"c"}
+    assert not any(reason == "reset" for _, _, reason, _, _ in alone.told())
+    alone.close()
+
+
+@pytest.mark.kafka
+def test_a_position_that_is_truly_gone_is_told_and_streams_begin_anew_if_that_is_wanted(
+    broker: Broker,
+) -> None:
+    """State as earlier versions have left it has no position beside it."""
+    site = LosingTopics(broker.address)
+    alone = Alone(site)
+    furnish(alone)
+    before = len(alone.told())
+    alone.close()
+    forgotten(site)
+    with closing(KafkaProducer(bootstrap_servers=broker.address)) as producer:
+        producer.send(site.prefix + "state", key=b"%s/0/@" % ZERO.topic.encode(), partition=0).get(9)
+    with pytest.raises(LogUnusable, match=r"has no position there.*lost_input=go_on"):
+        alone.begin()
+    assert len(alone.told()) == before
+    alone.begin(lost_input="go_on")
+    told = alone.told()[before:]
+    assert {reason for _, _, reason, _, _ in told} >= {"reset", "registered"}
+    assert next(seq for id, seq, *_ in told if id == "s1") == 1
+    members = {id: set(alone.worker.engine.members(id)) for id in alone.worker.engine.catalog.queries}
+    inside = alone.folded()
+    assert members == {id: {stream for stream in inside if id in inside[stream]} for id in members}
+    assert b'rangewatch_resets_total{missing="position"} 1.0' in alone.worker._metrics.text()
+    alone.begin()
+    assert b'missing="position"} 0.0' in alone.worker._metrics.text(), "it is said once"
+    alone.close()
