@@ -150,7 +150,8 @@ def _searchable(
     nearest = np.where(covered, np.arange(len(inner)), above)[~inner]
     leaves.view(np.int32)[:-1, -1] = np.where(nearest >= 0, number[nearest], -1)
     removed_at = np.full(len(slots), NEVER)
-    filed = nodes, axes, grid, leaves, lanes, tree.covering, covers
+    covering = np.stack([tree.covering, slots[tree.covering]], axis=1)
+    filed = nodes, axes, grid, leaves, lanes, covering, covers
     return Search(lo, hi, slots, removed_at, *filed), int(links[0])
 
 

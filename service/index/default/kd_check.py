@@ -28,8 +28,8 @@ def check_search(search: Search, root: int) -> None:
         filed = [_cutting(search, leaf, dims)]
         listed.append(filed[0])
         for cover in _chain(search, int(above_leaf[leaf])):
-            covering = search.covering[search.covers[cover, 0] : search.covers[cover + 1, 0]]
-            assert len(covering)
+            covering, named = search.covering[search.covers[cover, 0] : search.covers[cover + 1, 0]].T
+            assert len(covering) and np.array_equal(named, search.slots[covering])
             assert ((lo[covering] <= low) & (high <= hi[covering])).all()
             filed.append(covering)
         # Once each, not merely at all.

@@ -7,8 +7,8 @@ and its number in the index; ``grid``: the link of each cell, the last attribute
 
 ``leaves``: ``float64[l + 1, k + (k + 1) // 2 + 1]``, a leaf a row: its k origins, its k scales as float32,
 and as two int32 its first block and its first *cover*, -1 if it has none. ``covers``: ``int32[c + 1, 2]``,
-nodes that boxes cover: the first of these in ``covering``, and the next cover above, or -1. ``lanes``: see
-``kd_leaves``.
+nodes that boxes cover: the first of these in ``covering``, ``int32[e, 2]``, boxes with their slots, and the
+next cover above, or -1. ``lanes``: see ``kd_leaves``.
 
 ``search`` reads all of these in one arena and addresses them by where they begin in it: a view of an array
 inside of a loop costs more than what is done with it.
@@ -21,21 +21,27 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numpy.typing import NDArray
 
-from service.index.kernel import kernel, reads, writes
+from service.index.kernel import instruction, kernel, reads, writes
 
 BLOCK = 16
 FAR = 2.0**900
 MOST_SCALE = 2.0**120
 """Values beyond FAR share a cell and a step, and a unit of value has no more of these: nothing overflows."""
 
-_LINE = 32
-"""Steps in a line of the cache."""
+_LINE = np.uint64(32)
+"""Steps in a line of the cache: the ends of a block in an attribute, or its slots."""
+
+_FETCHED = 4
+"""Blocks of a leaf that are fetched before the first point is compared. Most leaves have two or three."""
 
 _ROWS = 128
-"""Points that are looked up before the first of them is answered: what they miss in the cache overlaps."""
+"""Points that are looked up before the first of them is answered. What is read next, of all of them, is
+fetched while the others are looked at: the cell of the grid, nodes, the leaf, its lanes, its first cover."""
 
 _FLOATS = reads(types.float64, 1)
 _INTS = reads(types.int32, 1)
@@ -148,6 +154,26 @@ def encode(lo, hi, slots, starts, entries, cells, leaves, lanes):  # type: ignor
                 lanes[block, (2 * j + 1) * BLOCK + lane] = upper
 
 
+def _prefetch(_context, array, at):  # type: ignore[no-untyped-def]
+    def build(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        place = builder.gep(context.make_array(signature.args[0])(context, builder, args[0]).data, [args[1]])
+        number, address = ir.IntType(32), ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [address, number, number, number])
+        fetch = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
+            builder.module, kind, "llvm.prefetch.p0"
+        )
+        # To read, into the nearest cache, as data.
+        builder.call(fetch, [builder.bitcast(place, address), number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.uint64), build
+
+
+@instruction(_prefetch)
+def prefetch(array, at):  # type: ignore[no-untyped-def]
+    """Has the element ``at`` of an array brought into the cache meanwhile; it need not be there."""
+
+
 _NODES, _AXES, _GRID, _LEAVES, _LANES, _COVERING, _COVERS = range(4, 11)
 
 
@@ -163,10 +189,12 @@ _NODES, _AXES, _GRID, _LEAVES, _LANES, _COVERING, _COVERS = range(4, 11)
 def look_up(points, base, arena, found, values):  # type: ignore[no-untyped-def]
     """For as many points from ``base`` on as there is room for, those that are somewhere: the row,
     ``found[0]``, the leaf, ``found[1]``, and the ``values``; returns how many. All points go down a level
-    before any goes down the next, so that they wait together; ``found[2]`` is scratch, those that go on."""
+    before any goes down the next, and what the next reads is fetched meanwhile: so they wait together.
+    ``found[2]`` is scratch, those that go on."""
     header, floats, numbers = arena.view(np.int64), arena.view(np.float64), arena.view(np.int32)
     nodes, axes, grid = header[2 * _NODES] >> 3, header[2 * _AXES] >> 3, header[2 * _GRID] >> 2
-    dims = values.shape[1]
+    leaves, dims = header[2 * _LEAVES] >> 3, values.shape[1]
+    leaf_width = dims + (dims + 1) // 2 + 1
     count = going = 0
     for row in range(base, min(base + found.shape[1], points.shape[0])):
         cell = 0
@@ -178,22 +206,28 @@ def look_up(points, base, arena, found, values):  # type: ignore[no-untyped-def]
             cells = floats[axis + 2]
             cell = cell * np.int64(cells) + cell_of(x, floats[axis], floats[axis + 1], cells)
             values[count, j] = x
-        link = numbers[grid + cell]
-        found[0, count], found[1, count], found[2, going] = row, link, count
-        going += somewhere and link >= 0
+        found[0, count], found[1, count] = row, grid + cell
+        prefetch(numbers, np.uint64(grid + cell))
         count += somewhere
+    for i in range(count):
+        link = numbers[found[1, i]]
+        found[1, i], found[2, going] = link, i
+        prefetch(floats, np.uint64(nodes + 2 * (max(link, 0) >> 2)))
+        going += int(link >= 0)
     while going > 0:
         left = 0
         for k in range(going):
             i = found[2, k]
             link = found[1, i]
             node = nodes + 2 * (link >> 2)
-            link = np.int64(numbers[2 * node + 2 + (values[i, link & 3] >= floats[node])])
+            link = numbers[2 * node + 2 + (values[i, link & 3] >= floats[node])]
             found[1, i], found[2, left] = link, i
+            prefetch(floats, np.uint64(nodes + 2 * (max(link, 0) >> 2)))
             left += int(link >= 0)
         going = left
     for i in range(count):
         found[1, i] = ~found[1, i]
+        prefetch(floats, np.uint64(leaves + found[1, i] * leaf_width))
     return count
 
 
@@ -213,8 +247,8 @@ def search(arena, points, version, whole, out):  # type: ignore[no-untyped-def]
     header, floats, halves = arena.view(np.int64), arena.view(np.float64), arena.view(np.float32)
     numbers, steps = arena.view(np.int32), arena.view(np.uint16)
     dims = (header[2 * _AXES + 1] - header[2 * _AXES]) >> 5
-    lo, hi, slots, removed_at = header[0] >> 3, header[2] >> 3, header[4] >> 2, header[6] >> 2
-    leaves, lanes, lanes_end = header[2 * _LEAVES] >> 3, header[2 * _LANES] >> 1, header[2 * _LANES + 1] >> 1
+    lo, hi, removed_at = header[0] >> 3, header[2] >> 3, header[6] >> 2
+    leaves, lanes = header[2 * _LEAVES] >> 3, header[2 * _LANES] >> 1
     covering, covers = header[2 * _COVERING] >> 2, header[2 * _COVERS] >> 2
     leaf_width, block_width = dims + (dims + 1) // 2 + 1, 2 * (dims + 2) * BLOCK
     most = min(points.shape[0], _ROWS)
@@ -223,21 +257,26 @@ def search(arena, points, version, whole, out):  # type: ignore[no-untyped-def]
     passed = np.empty(BLOCK, np.uint8)
     # Unsigned, because an index that may be negative costs the vector code.
     width, seen = np.uint64(BLOCK), np.int32(version)
-    needed, touch = np.int64(0), np.uint16(0)
+    needed = np.int64(0)
     for base in range(0, points.shape[0], max(most, 1)):
         rows = look_up(points, base, arena, found, values)
         for i in range(rows):
             leaf = leaves + found[1, i] * leaf_width
             for j in range(dims):
                 step[i, j] = step_of(values[i, j], floats[leaf + j], halves[2 * (leaf + dims) + j])
-            # Of no use but to have the lanes of all points on their way before the first is compared. Most
-            # leaves have two blocks or three; a number that varied would be guessed wrong.
+            # All that is read of the first blocks, the numbers of boxes left out.
             end = 2 * (leaf + leaf_width) - 2
-            first = lanes + numbers[end] * block_width
-            behind = min(first + 2 * block_width, lanes_end)
-            for line in range(np.uint64(first), np.uint64(behind), np.uint64(_LINE)):
-                touch ^= steps[line]
-            found[1, i], found[2, i] = end, touch
+            behind = min(numbers[end + 2 * leaf_width], numbers[end] + _FETCHED)
+            for block in range(numbers[end], behind):
+                begin = np.uint64(lanes + block * block_width)
+                for line in range(np.uint64(dims + 1)):
+                    prefetch(steps, begin + line * _LINE)
+            prefetch(numbers, np.uint64(covers + 2 * max(numbers[end + 1], 0)))
+            found[1, i] = end
+        for i in range(rows):
+            cover = np.int64(numbers[found[1, i] + 1])
+            if cover >= 0:
+                prefetch(numbers, np.uint64(covering + 2 * np.int64(numbers[covers + 2 * cover])))
         for i in range(rows):
             end = found[1, i]
             key = found[0, i] << 32
@@ -289,19 +328,19 @@ def search(arena, points, version, whole, out):  # type: ignore[no-untyped-def]
                     needed = np.int64(place)
                 else:
                     for lane in range(width):
-                        out[place] = numbers[named + width + lane]
+                        out[place] = np.int64(numbers[named + width + lane]) << 32 | numbers[named + lane]
                         place += np.uint64(passed[lane])
                     for at in range(np.uint64(needed), place):
-                        box = out[at]
-                        out[needed] = key | numbers[slots + box]
+                        box, slot = out[at] >> 32, out[at] & 0x7FFFFFFF
+                        out[needed] = key | slot
                         needed += numbers[removed_at + box] > seen
             cover = np.int64(numbers[end + 1])
             while cover >= 0:
                 for at in range(numbers[covers + 2 * cover], numbers[covers + 2 * cover + 2]):
-                    box = np.int64(numbers[covering + at])
-                    if whole or numbers[removed_at + box] > seen:
+                    box, slot = numbers[covering + 2 * at], numbers[covering + 2 * at + 1]
+                    if whole or numbers[removed_at + np.int64(box)] > seen:
                         if needed < len(out):
-                            out[needed] = key | numbers[slots + box]
+                            out[needed] = key | slot
                         needed += 1
                 cover = np.int64(numbers[covers + 2 * cover + 1])
     return needed
