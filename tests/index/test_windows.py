@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from service.index.default.part import NEVER, Sparse, sparse, taken
 from service.index.default.windows import Windows
-from service.index.default.windows_kernels import SLACK, cell_of
+from service.index.default.windows_kernels import FAR, NO_EDGE, SLACK, cell_of, edge_of, step_of
 from service.index.default.windows_living import Living
 from service.index.protocol import Points
 from tests.index.parts import found
@@ -132,6 +132,53 @@ def test_unkind_worlds(intervals: list[Interval]) -> None:
     assert found(part, points) == expected(boxes, points)
 
 
+def test_values_on_the_steps_of_ends() -> None:
+    """Hundredths are no sums of powers of two: ends, and points that are equal to them, lie within steps."""
+    intervals = [(low / 100, high / 100) for low, high in some_intervals(MANY, 8)]
+    boxes = boxes_of(intervals)
+    part = Windows.of(boxes, 1)
+    part.check()
+    assert not part._lists.doubtful.any()
+    values = np.concatenate([boxes.lo, boxes.hi])
+    points = ends(np.concatenate([values, np.nextafter(values, -INF), np.nextafter(values, INF)]), 1)
+    assert found(part, points) == expected(boxes, points)
+    gone_at = np.random.default_rng(9).integers(1, 3, len(boxes)).astype(np.int32)
+    part.removed_at[:] = gone_at[part.slots]
+    assert found(part, points, 1) == expected(boxes, points, gone_at > 1)
+
+
+def test_different_ends_on_one_step() -> None:
+    """Where a far end makes steps wide, each end is compared."""
+    near = [5.0 + i * 2.0**-45 for i in range(40)]
+    for intervals in (
+        [(0.0, end) for end in near] + [(1e6, 2e6)],
+        [(end, 9e6) for end in near] + [(0.0, 1.0)],
+        [(low, high) for low, high in zip(near, near[20:], strict=False)] + [(0.0, 1e6), (-1e6, 0.0)],
+        [(float(i), i + 400.0) for i in range(300)] + [(end, 250.0 + end) for end in near] + [(0.0, 1e9)],
+    ):
+        boxes = boxes_of(intervals)
+        part = Windows.of(boxes, 1)
+        part.check()
+        assert part._lists.doubtful.any()
+        values = np.concatenate([boxes.lo, boxes.hi])
+        points = ends(np.concatenate([values, np.nextafter(values, -INF), np.nextafter(values, INF)]), 1)
+        assert found(part, points) == expected(boxes, points)
+
+
+@pytest.mark.parametrize("end", [0.0, -0.0, 0.37, -INF, INF, TINY, LOWEST, MOST, 1e300])
+def test_an_edge_parts_the_values_below_an_end_from_the_others(end: float) -> None:
+    near = [end, end - 1.0, end + 1.0, end / 3]
+    with np.errstate(over="ignore"):
+        near += [float(np.nextafter(end, -INF)), float(np.nextafter(end, INF))]
+        for origin, scale in ((0.0, 100.0), (0.25, 2.0**40), (-FAR, 2.0**-120), (0.37, 8.0)):
+            edge = edge_of(end, origin, scale)
+            assert 1 <= edge < NO_EDGE
+            for x in near:
+                if x < INF:
+                    step = step_of(x, origin, scale)
+                    assert step <= edge if x < end else step >= edge
+
+
 def test_a_box_is_filed_at_most_three_times_on_average() -> None:
     for intervals in (
         some_intervals(2000, 5),
@@ -148,7 +195,7 @@ def test_what_is_looked_at_follows_the_answer() -> None:
     """However many boxes there are, a window's own are about half as many as hold any of its values."""
     count = 3000
     part = Windows.of(boxes_of([(float(i), i + 50.0) for i in range(count)]), 1)
-    first = part._lists.windows[:, 0]
+    first = part._lists.windows.view(np.int32)[:, 6]
     assert np.diff(first).max() <= (50 + SLACK) / 2 + 2 * 16
     assert len(first) > count / 100
 

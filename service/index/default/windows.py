@@ -12,8 +12,11 @@ Departures: Chazelle's windows list all that meets them and are scanned whole. A
 it has more boxes of its own than half of those around its end (plus a constant), so there are at most 2 n
 entries, three filings a box in all.
 
-Exact on float64: only lower and upper ends themselves are compared. A grid of equal cells, which is monotone
-in the value, shortens the search among lower ends and decides nothing.
+All that a point reads of a window lies together, and few bytes of it: within a window, ends are kept as steps
+of two bytes (``windows_kernels``), sixteen of which are compared at a time.
+
+Exact on float64: steps are monotone in the value, and where one does not decide, the ends themselves are
+compared. A grid of equal cells, which is monotone too, shortens the search among windows and decides nothing.
 
 Not for: boxes that constrain more, or different attributes.
 """
@@ -25,27 +28,32 @@ from numpy.typing import NDArray
 
 from service.index.answers import Keys
 from service.index.default.arena import arena_of
+from service.index.default.kd_leaves import chosen_scales
 from service.index.default.part import NEVER, Sparse, in_order, taken
 from service.index.default.windows_kernels import (
     BLOCK,
     FAR,
     MOST_SCALE,
+    NO_EDGE,
     SLACK,
     Lists,
     cell_of,
     cut,
+    edge_of,
+    encode,
     file_boxes,
     search,
     write_cells,
+    write_spans,
 )
 from service.index.default.windows_living import Living
 from service.index.protocol import Points, Slots
 
-_BOXES_A_CELL = 4
+_CELLS_A_WINDOW = 4
 
 
 class Windows:
-    """A ``Part`` of n boxes that constrain one attribute; about 50 bytes a box. Built in O(n log n)."""
+    """A ``Part`` of n boxes that constrain one attribute; 40 to 50 bytes a box. Built in O(n log n)."""
 
     name = "windows"
 
@@ -71,7 +79,7 @@ class Windows:
     @property
     def entries(self) -> int:
         """How often boxes are filed in all, their own windows included."""
-        return len(self.slots) + len(self._lists.filed)
+        return len(self.slots) + int(np.count_nonzero(self._lists.filed >= 0))
 
     @property
     def nbytes(self) -> int:
@@ -89,28 +97,58 @@ class Windows:
         return Sparse(self.slots, np.arange(count + 1), attributes, self._lists.lo, self._lists.hi)
 
     def check(self) -> None:
-        lo, hi, _, _, cells, window_of, windows, ends, names, filed, (origin, scale, attribute) = self._lists
+        lo, hi, _, _, cells, windows, steps, names, filed, _, grid = self._lists
+        count, (origin, scale, attribute) = len(windows) - 1, grid
         assert attribute == self._attribute
         assert (lo < hi).all() and (lo[1:] >= lo[:-1]).all()
-        expected = [cell_of(x, origin, scale, len(cells) - 1) for x in lo]
+        assert self.entries <= 3 * len(lo)
+        expected = [cell_of(x, origin, scale, len(cells) - 1) for x in windows[:-1, 0]]
         assert np.array_equal(np.repeat(np.arange(len(cells) - 1), np.diff(cells)), expected)
 
-        first, begin = windows.T
-        assert np.array_equal(
-            window_of, np.searchsorted(first[:-1], np.arange(len(window_of)) * BLOCK, "right") - 1
+        first, begin = windows.view(np.int32)[:, 6:].T.astype(np.int64)
+        assert not (first % BLOCK).any() and not (begin % BLOCK).any()
+        assert (
+            first[-1] == -(-len(lo) // BLOCK) * BLOCK
+            and begin[0] == 0
+            and begin[-1] == len(filed) == len(names)
         )
-        assert first[-1] == len(lo) and begin[0] == 0 and begin[-1] == len(filed) <= 2 * len(lo)
-        assert np.array_equal(ends, hi[filed])
-        assert np.array_equal(names, self.slots[filed])
-        for window in range(len(windows) - 1):
-            around = np.flatnonzero(hi[: first[window]] > lo[first[window]])
-            listed = filed[begin[window] : begin[window + 1]]
-            assert np.array_equal(np.sort(listed), around)
-            assert (hi[listed[1:]] >= hi[listed[:-1]]).all()
-            # No value in it is in many fewer boxes than are looked at: fewest are around the next window's.
-            stop = first[window + 1]
-            if stop < len(lo):
-                assert 2 * (stop - first[window]) > (hi[:stop] > lo[stop]).sum() + SLACK
+        assert len(steps) == 2 * first[-1] + begin[-1]
+        assert np.array_equal(names[filed >= 0], self.slots[filed[filed >= 0]])
+        with np.errstate(over="ignore"):  # only without the JIT: the float below the lowest is infinite
+            for window in range(count):
+                self._check_window(window)
+
+    def _check_window(self, window: int) -> None:
+        lo, hi, _, _, _, windows, steps, _, filed, doubtful, _ = self._lists
+        least, origin, scale, _ = windows[window].tolist()
+        behind = float(windows[window + 1, 0]) if window + 2 < len(windows) else np.inf
+        (first, begin), (next_first, next_begin) = windows.view(np.int32)[window : window + 2, 6:].tolist()
+        own = slice(first, min(next_first, len(lo)))
+        assert least == lo[first]
+
+        around = np.flatnonzero(hi[:first] > least)
+        room, more = next_first - first, next_begin - begin
+        assert room - len(lo[own]) < BLOCK and 0 <= more - len(around) < BLOCK
+        nothing = more - len(around)
+        listed = filed[begin + nothing : next_begin]
+        assert (filed[begin : begin + nothing] == -1).all()
+        assert np.array_equal(np.sort(listed), around)
+        assert (hi[listed[1:]] >= hi[listed[:-1]]).all()
+
+        lower = [edge_of(end, origin, scale) for end in lo[own]]
+        upper, ends = (
+            [edge_of(end, origin, scale) if end < behind else NO_EDGE for end in bounds]
+            for bounds in (hi[own], hi[listed])
+        )
+        empty = room - len(lower)
+        expected = [*lower, *[NO_EDGE] * empty, *upper, *[0] * empty, *[0] * nothing, *ends]
+        assert steps[2 * first + begin : 2 * next_first + next_begin].tolist() == expected
+        bounds = np.concatenate([hi[own], hi[listed]])
+        distinct = np.unique(np.concatenate([lo[own], bounds[bounds < behind]]))
+        assert doubtful[window] == (len({edge_of(end, origin, scale) for end in distinct}) < len(distinct))
+        # No value in it is in many fewer boxes than are looked at: fewest are around the next window's.
+        if next_first < len(lo):
+            assert 2 * room > (hi[:next_first] > lo[next_first]).sum() + SLACK
 
 
 def _filed(slots: Slots, attribute: int, lo: NDArray[np.float64], hi: NDArray[np.float64]) -> Lists:
@@ -121,31 +159,40 @@ def _filed(slots: Slots, attribute: int, lo: NDArray[np.float64], hi: NDArray[np
     window_of = np.empty(len(marks), np.int32)
     made = cut(around, window_of)
     first = np.searchsorted(window_of, np.arange(made + 1)) * BLOCK
-    first[made] = count
+    least = lo[first[:made]]
 
     # A box is around the lower ends of the windows behind its own up to this one.
-    last = np.searchsorted(lo[first[:made]], hi, "left") - 1
-    starts = np.zeros(made + 1, np.int64)
-    file_boxes(by_hi, last, window_of, starts, np.empty(0, np.int32))
-    starts = np.cumsum(starts) - starts
-    begin = starts.copy()
-    filed = np.empty(starts[-1], np.int32)
-    file_boxes(by_hi, last, window_of, starts, filed)
-    origin, scale, wanted = _grid(lo)
+    last = np.searchsorted(least, hi, "left") - 1
+    counts = np.zeros(made + 1, np.int64)
+    file_boxes(by_hi, last, window_of, counts, np.empty(0, np.int32))
+    begin = np.concatenate([[0], np.cumsum(-(-counts[:made] // BLOCK) * BLOCK)])
+    filed = np.full(begin[-1], -1, np.int32)
+    file_boxes(by_hi, last, window_of, begin[1:] - counts[:made], filed)
+    names = np.where(filed >= 0, slots[filed], np.int32(-1)) if count else filed
+
+    windows = np.zeros((made + 1, 4))
+    windows[:-1, 0] = least
+    windows.view(np.int32)[:, 6:] = np.stack([first, begin], axis=1)
+    most = np.empty(made)
+    write_spans(lo, hi, filed, windows, most)
+    windows[:-1, 1], windows[:-1, 2] = chosen_scales(least, most)
+    steps, doubtful = np.zeros(2 * first[-1] + begin[-1], np.uint16), np.zeros(made, np.uint8)
+    with np.errstate(over="ignore"):  # only without the JIT: the float below the lowest is infinite
+        encode(lo, hi, filed, windows, steps, doubtful)
+    origin, scale, wanted = _grid(least)
     cells = np.empty(wanted + 1, np.int32)
-    write_cells(lo, origin, scale, cells)
-    windows = np.stack([first, begin], axis=1).astype(np.int32)
+    write_cells(least, origin, scale, cells)
     grid = np.array([origin, scale, attribute])
     removed_at = np.full(count, NEVER)
-    return Lists(lo, hi, slots, removed_at, cells, window_of, windows, hi[filed], slots[filed], filed, grid)
+    return Lists(lo, hi, slots, removed_at, cells, windows, steps, names, filed, doubtful, grid)
 
 
-def _grid(lo: NDArray[np.float64]) -> tuple[float, float, int]:
-    """Origin, scale and number of cells for rising lower ends: they span all but the outermost 1/256."""
-    ends = lo[np.abs(lo) <= FAR]  # one-sided bounds say nothing about where values lie
+def _grid(least: NDArray[np.float64]) -> tuple[float, float, int]:
+    """Origin, scale and number of cells for rising values: they span all but the outermost 1/256."""
+    ends = least[np.abs(least) <= FAR]  # one-sided bounds say nothing about where values lie
     if len(ends) == 0:
         return 0.0, 1.0, 1
     trimmed = len(ends) // 256
     low, high = float(ends[trimmed]), float(ends[-1 - trimmed])
-    cells = len(ends) // _BOXES_A_CELL + 1
+    cells = len(ends) * _CELLS_A_WINDOW + 1
     return low, min(cells / max(high - low, 1 / MOST_SCALE), MOST_SCALE), cells
