@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.index.default.kd import MOST_DIMS, Kd
-from service.index.default.kd_kernels import FAR, cell_of, step_of
+from service.index.default.kd_kernels import BLOCK, FAR, cell_of, step_of
 from service.index.default.kd_leaves import chosen_scales
 from service.index.default.kd_tree import MOST_ENTRIES
 from service.index.default.part import NEVER, Sparse, dense, sparse, taken
@@ -103,6 +103,19 @@ def test_removed_boxes_are_there_for_earlier_versions() -> None:
     points = random_points(2, 3)
     for version in range(5):
         assert found(part, points, version) == expected(boxes, points, gone_at > version)
+
+
+def test_more_removed_boxes_around_a_point_than_wait() -> None:
+    """Keys wait until it is looked whether their boxes live, and there is room for so many only."""
+    count = 40 * BLOCK if SMALL else 100 * BLOCK
+    lo = np.random.default_rng(11).integers(0, 20, (count, 2)).astype(np.float64)
+    boxes = boxes_of(lo, np.full((count, 2), 30.0))
+    part = Kd.of(boxes, 2, leaf=count)
+    part.removed_at[part.slots % 3 == 0] = 1
+    living = boxes.slots % 3 != 0
+    for points in (np.full((1, 2), 25.0), np.full((3, 2), 15.0), np.full((2, 2), 19.0)):
+        assert found(part, points, 0) == expected(boxes, points)
+        assert found(part, points, 1) == expected(boxes, points, living)
 
 
 def columns(boxes: Sparse) -> list[list[float]]:

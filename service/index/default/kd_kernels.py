@@ -36,6 +36,12 @@ MOST_SCALE = 2.0**120
 _LINE = np.uint64(32)
 """Steps in a line of the cache: the ends of a block in an attribute, or its slots."""
 
+_WAITING = 1024
+"""Keys that are found before it is looked whether their boxes live."""
+
+_AHEAD = 32
+"""Marks that are fetched ahead of the one that is looked at."""
+
 _FETCHED = 4
 """Blocks of a leaf that are fetched before the first point is compared. Most leaves have two or three."""
 
@@ -233,6 +239,30 @@ def look_up(points, base, arena, found, values):  # type: ignore[no-untyped-def]
 
 @kernel(
     types.int64(
+        _INTS,
+        types.int64,
+        types.int32,
+        reads(types.int64, 2),
+        types.int64,
+        types.int64,
+        writes(types.int64, 1),
+    )
+)
+def keep(numbers, removed_at, seen, waiting, count, needed, out):  # type: ignore[no-untyped-def]
+    """Writes, behind the ``needed`` keys that there are, those of the first that wait whose boxes, the second
+    row, live; at most ``len(out)``. Returns how many there are then."""
+    for i in range(min(count, _AHEAD)):
+        prefetch(numbers, np.uint64(removed_at + waiting[1, i]))
+    for i in range(count):
+        prefetch(numbers, np.uint64(removed_at + waiting[1, min(i + _AHEAD, count - 1)]))
+        if needed < len(out):
+            out[needed] = waiting[0, i]
+        needed += numbers[removed_at + waiting[1, i]] > seen
+    return needed
+
+
+@kernel(
+    types.int64(
         reads(types.uint8, 1),
         _MATRIX,
         types.int64,
@@ -257,7 +287,9 @@ def search(arena, points, version, whole, out):  # type: ignore[no-untyped-def]
     passed = np.empty(BLOCK, np.uint8)
     # Unsigned, because an index that may be negative costs the vector code.
     width, seen = np.uint64(BLOCK), np.int32(version)
-    needed = np.int64(0)
+    needed = waits = np.int64(0)
+    # Keys, and their boxes, of which it is not known whether they live.
+    waiting = found if whole else np.empty((2, min(BLOCK * (most + 1), _WAITING)), np.int64)
     for base in range(0, points.shape[0], max(most, 1)):
         rows = look_up(points, base, arena, found, values)
         for i in range(rows):
@@ -311,36 +343,45 @@ def search(arena, points, version, whole, out):  # type: ignore[no-untyped-def]
                             x = values[i, j]
                             if not (floats[lo + box + j] <= x and x < floats[hi + box + j]):
                                 passed[lane] = 0
-                if needed + BLOCK > len(out):
+                if not whole:
+                    if waits + BLOCK > waiting.shape[1]:
+                        needed = keep(numbers, removed_at, seen, waiting, waits, needed, out)
+                        waits = np.int64(0)
+                    place = np.uint64(waits)
                     for lane in range(width):
-                        box = np.int64(numbers[named + width + lane])
-                        if passed[lane] and (whole or numbers[removed_at + box] > seen):
+                        waiting[0, place] = key | numbers[named + lane]
+                        waiting[1, place] = numbers[named + width + lane]
+                        place += np.uint64(passed[lane])
+                    waits = np.int64(place)
+                elif needed + BLOCK > len(out):
+                    for lane in range(width):
+                        if passed[lane]:
                             if needed < len(out):
                                 out[needed] = key | numbers[named + lane]
                             needed += 1
-                    continue
-                # Room for all that may come: keys are written without a branch.
-                place = np.uint64(needed)
-                if whole:
+                else:
+                    # Room for all that may come: keys are written without a branch.
+                    place = np.uint64(needed)
                     for lane in range(width):
                         out[place] = key | numbers[named + lane]
                         place += np.uint64(passed[lane])
                     needed = np.int64(place)
-                else:
-                    for lane in range(width):
-                        out[place] = np.int64(numbers[named + width + lane]) << 32 | numbers[named + lane]
-                        place += np.uint64(passed[lane])
-                    for at in range(np.uint64(needed), place):
-                        box, slot = out[at] >> 32, out[at] & 0x7FFFFFFF
-                        out[needed] = key | slot
-                        needed += numbers[removed_at + box] > seen
             cover = np.int64(numbers[end + 1])
             while cover >= 0:
                 for at in range(numbers[covers + 2 * cover], numbers[covers + 2 * cover + 2]):
                     box, slot = numbers[covering + 2 * at], numbers[covering + 2 * at + 1]
-                    if whole or numbers[removed_at + np.int64(box)] > seen:
+                    if whole:
                         if needed < len(out):
                             out[needed] = key | slot
                         needed += 1
+                        continue
+                    if waits == waiting.shape[1]:
+                        needed = keep(numbers, removed_at, seen, waiting, waits, needed, out)
+                        waits = np.int64(0)
+                    waiting[0, waits], waiting[1, waits] = key | slot, box
+                    waits += 1
                 cover = np.int64(numbers[covers + 2 * cover + 1])
+        if not whole:
+            needed = keep(numbers, removed_at, seen, waiting, waits, needed, out)
+            waits = np.int64(0)
     return needed
