@@ -17,9 +17,11 @@ from service.index.default.bitmaps_kernels import (
     BLOCK,
     NEXT,
     QUEUED,
+    SETS,
     STOP_BLOCK,
     TILE,
     WORDS,
+    Waiting,
     locate,
     look,
     lowest,
@@ -140,7 +142,7 @@ def test_more_keys_than_wait_at_once() -> None:
 
 def test_many_points_pass_together() -> None:
     boxes = some_boxes(COUNT, 6, 3, seed=1)
-    points = some_points((bitmaps_kernels._MANY if SMALL else bitmaps_kernels._ROWS) + 3, 6, seed=2)
+    points = some_points(11 if SMALL else bitmaps_kernels._ROWS + 3, 6, seed=2)
     part = Bitmaps.of(boxes, 6)
     assert found(part, points) == expected(boxes, points)
 
@@ -218,12 +220,18 @@ def let_through(part: Bitmaps, points: Points) -> int:
     cursor, looks = np.zeros(4, np.int64), np.empty((64 * together, len(points)), np.uint16)
     queue, counts = np.empty(64 * together, np.uint16), np.zeros(64 * together, np.uint16)
     table = np.empty((together * len(points), len(bits.attribute)), np.uint16)
-    keys = np.empty(bitmaps_kernels._ROOM + TILE * len(points) + 1, np.int64)
+    waiting = Waiting(
+        np.empty((SETS, WORDS), np.uint64),
+        np.empty(SETS, np.int64),
+        np.empty(SETS * WORDS, np.uint64),
+        np.empty(SETS * WORDS, np.int64),
+    )
+    keys = np.empty(bitmaps_kernels._ROOM + TILE * (len(points) + SETS) + 1, np.int64)
     count = 0
     while cursor[STOP_BLOCK] < len(bits.blocks):
         look(bits, steps, cursor, queue, table, looks, counts)
         while cursor[NEXT] < cursor[QUEUED]:
-            count += int(sweep(bits, cursor, queue, table, looks, counts, 0, keys))
+            count += int(sweep(bits, cursor, queue, table, looks, counts, waiting, 0, keys))
     assert not counts.any()
     return count
 
@@ -284,17 +292,17 @@ def test_values_beside_the_ends() -> None:
 
 @kernel(
     types.int64(
-        reads(types.uint64, 2), types.uint64, reads(types.uint16, 2), types.int64, writes(types.uint64, 1)
+        reads(types.uint64, 2), types.uint64, reads(types.uint16, 2), types.int64, writes(types.uint64, 2)
     )
 )
-def lowest_met(lines, base, table, row, met):  # type: ignore[no-untyped-def]
+def lowest_met(lines, base, table, row, sets):  # type: ignore[no-untyped-def]
     """The first box that is in all lines of a row of the table, -1 if there is none."""
     prefetch(lines, base)
-    if not meet(lines, base, table, np.uint64(row), np.uint64(table.shape[1]), met):
+    if not meet(lines, base, table, np.uint64(row), np.uint64(table.shape[1]), sets, np.uint64(1)):
         return -1
-    for word in range(len(met)):
-        if met[word] != 0:
-            return 64 * word + np.int64(lowest(met[word]))
+    for word in range(sets.shape[1]):
+        if sets[1, word] != 0:
+            return 64 * word + np.int64(lowest(sets[1, word]))
     return -2
 
 
@@ -306,13 +314,14 @@ def test_lines_that_meet(rows: int, row: int) -> None:
     inside = rng.random((40, TILE)) < 0.9
     inside[:, -1] = True
     table = rng.integers(0, 33, (3, rows)).astype(np.uint16)
-    met = np.zeros(WORDS, np.uint64)
+    sets = np.zeros((3, WORDS), np.uint64)
     for chosen in (inside, inside & (np.arange(TILE) == TILE - 1), inside & False):
         lines = np.packbits(chosen, axis=1, bitorder="little").view(np.uint64)
         expected = chosen[7 + table[row]].all(axis=0)
-        first = lowest_met(lines, np.uint64(7), table, row, met)
+        first = lowest_met(lines, np.uint64(7), table, row, sets)
         assert first == (int(np.argmax(expected)) if expected.any() else -1)
-        assert np.array_equal(np.unpackbits(met.view(np.uint8), bitorder="little").astype(bool), expected)
+        assert np.array_equal(np.unpackbits(sets[1].view(np.uint8), bitorder="little").astype(bool), expected)
+        assert not sets[[0, 2]].any()
 
 
 # ---- windows

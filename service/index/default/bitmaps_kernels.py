@@ -44,6 +44,8 @@ BLOCK = 64 * TILE
 HULLS = 64
 CHUNK = 256
 """Boxes that have one number to count their constraints from."""
+SETS = 32
+"""Sets of boxes that wait to be written as keys."""
 
 BLOCKS, STOP_BLOCK, NEXT, QUEUED = range(4)
 """Of a cursor: the first of the blocks whose tiles are in the queue, and the first behind them; the next tile
@@ -53,20 +55,18 @@ _ROWS = 1024
 """Points that pass together: their numbers fit in two bytes."""
 _TOGETHER = 16
 """Blocks whose tiles are queued together, of a single point; of more, fewer."""
-_MANY = 8
-"""Points for which it pays to read a tile in order before it is read at random."""
 _ROOM = 2048
 """Keys after which it is time to verify."""
 
 _NONE, _ONE, _TWO = (np.uint64(i) for i in range(3))
 _HALF, _BY_HULL, _BY_TILE = np.uint64(32), np.uint64(10), np.uint64(6)
-_HULLS, _TILE, _CHUNK, _WORDS = (np.uint64(i) for i in (HULLS, TILE, CHUNK, WORDS))
+_HULLS, _TILE, _CHUNK, _WORDS, _SETS = (np.uint64(i) for i in (HULLS, TILE, CHUNK, WORDS, SETS))
 _WORD, _IN_BLOCK = np.uint64(64), np.uint64(63)
 _BOX = np.uint64(2**31 - 1)
 _SURE = np.uint64(1 << 31)
 """Of a key: no comparison can change it."""
 _ALL = ~_NONE
-_AHEAD = np.uint64(2)
+_AHEAD = np.uint64(8)
 """Tiles by which what a few points look at is fetched before it is needed."""
 _SOON, _LATER = np.uint64(32), np.uint64(64)
 """Keys by which the constraints of a box are, and by which it is where these begin."""
@@ -100,6 +100,17 @@ class Exact(NamedTuple):
     slots: NDArray[np.int32]
 
 
+class Waiting(NamedTuple):
+    """Sets of boxes that wait to be written as keys, ``uint64[SETS, 8]``, with the keys of the first boxes of
+    their tiles, ``int64[SETS]``; and room to take them apart, for words of 64 boxes and the keys where these
+    begin: ``uint64[8 SETS]``, ``int64[8 SETS]``."""
+
+    sets: NDArray[np.uint64]
+    firsts: NDArray[np.int64]
+    words: NDArray[np.uint64]
+    places: NDArray[np.int64]
+
+
 _BITS_COLUMNS = (
     reads(types.int64, 2),
     reads(types.uint8, 1),
@@ -119,6 +130,13 @@ _EXACT_COLUMNS = (
 )
 _BITS: Any = types.NamedTuple(_BITS_COLUMNS, Bits)  # type: ignore[no-untyped-call]
 _EXACT: Any = types.NamedTuple(_EXACT_COLUMNS, Exact)  # type: ignore[no-untyped-call]
+_WAITING_COLUMNS = (
+    writes(types.uint64, 2),
+    writes(types.int64, 1),
+    writes(types.uint64, 1),
+    writes(types.int64, 1),
+)
+_WAITING: Any = types.NamedTuple(_WAITING_COLUMNS, Waiting)  # type: ignore[no-untyped-call]
 _STEPS = reads(types.uint16, 2)
 _POINTS = reads(types.float64, 2)
 _CUTS = reads(types.float64, 2)
@@ -133,8 +151,8 @@ def _prefetch(_context, array, at):  # type: ignore[no-untyped-def]
         fetch = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
             builder.module, kind, "llvm.prefetch.p0"
         )
-        # To read, into the nearest cache, as data.
-        builder.call(fetch, [builder.bitcast(place, address), number(0), number(3), number(1)])
+        # To read, as data, into the second cache: it waits for twice as many lines at a time as the first.
+        builder.call(fetch, [builder.bitcast(place, address), number(0), number(2), number(1)])
         return context.get_dummy_value()
 
     return types.void(array, types.uint64), build
@@ -161,9 +179,9 @@ def lowest(bits):  # type: ignore[no-untyped-def]
     return place
 
 
-def _meet(_context, lines, base, table, row, rows, met):  # type: ignore[no-untyped-def]
+def _meet(_context, lines, base, table, row, rows, sets, at):  # type: ignore[no-untyped-def]
     def build(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        lines, table, met = (
+        lines, table, sets = (
             context.make_array(signature.args[i])(context, builder, args[i]) for i in (0, 2, 5)
         )
         word, whole = ir.IntType(64), ir.IntType(64 * WORDS)
@@ -178,22 +196,23 @@ def _meet(_context, lines, base, table, row, rows, met):  # type: ignore[no-unty
             address = builder.bitcast(builder.gep(lines.data, [first]), line.as_pointer())
             builder.store(builder.and_(builder.load(left), builder.load(address, align=8)), left)
         boxes = builder.load(left)
-        builder.store(boxes, builder.bitcast(met.data, line.as_pointer()), align=8)
+        place = builder.gep(sets.data, [builder.mul(args[6], word(WORDS))])
+        builder.store(boxes, builder.bitcast(place, line.as_pointer()), align=8)
         return builder.icmp_unsigned("!=", builder.bitcast(boxes, whole), whole(0))
 
-    return types.boolean(lines, types.uint64, table, types.uint64, types.uint64, met), build
+    return types.boolean(lines, types.uint64, table, types.uint64, types.uint64, sets, types.uint64), build
 
 
 @instruction(_meet)
-def meet(lines, base, table, row, rows, met):  # type: ignore[no-untyped-def]
-    """Writes the boxes that are in all of the lines ``base + table[row, j]`` for j below ``rows``. Returns
-    whether there are any."""
+def meet(lines, base, table, row, rows, sets, at):  # type: ignore[no-untyped-def]
+    """Writes the boxes that are in all of the lines ``base + table[row, j]`` for j below ``rows`` to
+    ``sets[at]``. Returns whether there are any."""
     some = _NONE
     for word in range(_WORDS):
         boxes = _ALL
         for j in range(rows):
             boxes &= lines[base + np.uint64(table[row, j]), word]
-        met[word] = boxes
+        sets[at, word] = boxes
         some |= boxes
     return some != _NONE
 
@@ -282,14 +301,38 @@ def look(bits, steps, cursor, queue, table, looks, counts):  # type: ignore[no-u
     cursor[BLOCKS], cursor[STOP_BLOCK], cursor[NEXT], cursor[QUEUED] = first, stop, 0, queued
 
 
-@kernel(types.int64(_BITS, _CURSOR, _QUEUE, _TABLE, _TABLE, _QUEUE, types.int64, _KEYS))
-def sweep(bits, cursor, queue, table, looks, counts, used, found):  # type: ignore[no-untyped-def]
+@kernel(types.int64(_WAITING, types.uint64, types.int64, _KEYS))
+def spread(waiting, count, used, found):  # type: ignore[no-untyped-def]
+    """Writes the keys of the boxes in the first ``count`` sets behind the first ``used``. Returns the number
+    of keys. O(count + keys), without a branch that depends on them."""
+    sets, firsts, words, places = waiting
+    left, some = np.uint64(used), _NONE
+    for one in range(count):
+        for word in range(_WORDS):
+            words[some] = sets[one, word]
+            places[some] = np.uint64(firsts[one]) + word * _WORD
+            some += np.uint64(sets[one, word] != _NONE)
+    while some != _NONE:
+        again = _NONE
+        for one in range(some):
+            boxes, place = words[one], np.uint64(places[one])
+            found[left] = place + lowest(boxes)
+            left += _ONE
+            boxes &= boxes - _ONE
+            words[again], places[again] = boxes, place
+            again += np.uint64(boxes != _NONE)
+        some = again
+    return left
+
+
+@kernel(types.int64(_BITS, _CURSOR, _QUEUE, _TABLE, _TABLE, _QUEUE, _WAITING, types.int64, _KEYS))
+def sweep(bits, cursor, queue, table, looks, counts, waiting, used, found):  # type: ignore[no-untyped-def]
     """Writes keys of points and boxes that may hold them, none missing, behind the first ``used``, tile by
     tile from the queue, as long as there is room. What ``look`` has written is used up, and the cursor moved.
-    ``found``: room for _ROOM + TILE * m keys and one more. Returns the number of keys. O(looks)."""
+    ``found``: room for _ROOM + TILE * (m + SETS) keys and one more. Returns the number of keys. O(looks)."""
     blocks, _, _, _, _, lines = bits
-    met = np.empty(WORDS, np.uint64)
-    left = np.uint64(used)
+    sets, firsts, _, _ = waiting
+    left, filled = np.uint64(used), _NONE
     first, points = np.uint64(cursor[BLOCKS]), np.uint64(looks.shape[1])
     at, queued = np.uint64(cursor[NEXT]), np.uint64(cursor[QUEUED])
     soon = at
@@ -297,11 +340,11 @@ def sweep(bits, cursor, queue, table, looks, counts, used, found):  # type: igno
         while soon <= at + _AHEAD and soon < queued:
             tile = np.uint64(queue[soon])
             soon += _ONE
-            if counts[tile] < _MANY:
-                number = first + (tile >> _BY_TILE)
-                rows = np.uint64(blocks[number, STOP_ROW] - blocks[number, FIRST_ROW])
-                base = np.uint64(blocks[number, FIRST_LINE])
-                base += (tile & _IN_BLOCK) * np.uint64(blocks[number, TILE_LINES])
+            number = first + (tile >> _BY_TILE)
+            rows = np.uint64(blocks[number, STOP_ROW] - blocks[number, FIRST_ROW])
+            tile_lines = np.uint64(blocks[number, TILE_LINES])
+            if np.uint64(counts[tile]) * rows < tile_lines:
+                base = np.uint64(blocks[number, FIRST_LINE]) + (tile & _IN_BLOCK) * tile_lines
                 for one in range(np.uint64(counts[tile])):
                     row = (tile >> _BY_TILE) * points + np.uint64(looks[tile, one])
                     for j in range(rows):
@@ -313,26 +356,23 @@ def sweep(bits, cursor, queue, table, looks, counts, used, found):  # type: igno
         tile_lines = np.uint64(blocks[number, TILE_LINES])
         base = np.uint64(blocks[number, FIRST_LINE]) + (tile & _IN_BLOCK) * tile_lines
         first_box = np.uint64(blocks[number, FIRST_BOX]) + (tile & _IN_BLOCK) * _TILE
-        if counts[tile] >= _MANY:
+        if np.uint64(counts[tile]) * rows >= tile_lines:  # it pays to read the tile in order before
             read = _NONE
             for one in range(base, base + tile_lines):
                 read |= lines[one, _NONE]
             found[left] = np.int64(read & _ONE)  # or it would not be read at all
         for one in range(np.uint64(counts[tile])):
             point = np.uint64(looks[tile, one])
-            if not meet(lines, base, table, (tile >> _BY_TILE) * points + point, rows, met):
-                continue
-            key = (point << _HALF) + first_box
-            for word in range(_WORDS):
-                boxes = met[word]
-                while boxes != _NONE:
-                    found[left] = key + lowest(boxes)
-                    boxes &= boxes - _ONE
-                    left += _ONE
-                key += _WORD
+            firsts[filled] = (point << _HALF) + first_box
+            # A set without a box is written over by the next. How many are empty, nothing can foretell.
+            some = meet(lines, base, table, (tile >> _BY_TILE) * points + point, rows, sets, filled)
+            filled += np.uint64(some)
+            if filled == _SETS:
+                left = np.uint64(spread(waiting, filled, left, found))
+                filled = _NONE
         counts[tile] = 0
     cursor[NEXT] = at
-    return left
+    return spread(waiting, filled, left, found)
 
 
 @kernel(types.int64(_EXACT, _STEPS, types.int64, _KEYS))
@@ -478,7 +518,13 @@ def search(arena, version, points, out):  # type: ignore[no-untyped-def]
     table = np.empty((together * most, widest), np.uint16)
     queue, counts = np.empty(64 * together, np.uint16), np.zeros(64 * together, np.uint16)
     looks = np.empty((64 * together, most), np.uint16)
-    found = np.empty(_ROOM + TILE * most + 1, np.int64)
+    waiting = Waiting(
+        np.empty((SETS, WORDS), np.uint64),
+        np.empty(SETS, np.int64),
+        np.empty(SETS * WORDS, np.uint64),
+        np.empty(SETS * WORDS, np.int64),
+    )
+    found = np.empty(_ROOM + TILE * (most + SETS) + 1, np.int64)
     steps = np.empty((most, dims), np.uint16)
     cursor = np.empty(4, np.int64)
     needed = 0
@@ -490,7 +536,7 @@ def search(arena, version, points, out):  # type: ignore[no-untyped-def]
         while more:
             if cursor[NEXT] == cursor[QUEUED]:
                 look(bits, steps[:count], cursor, queue, table, looks, counts)
-            used = sweep(bits, cursor, queue, table, looks, counts, used, found)
+            used = sweep(bits, cursor, queue, table, looks, counts, waiting, used, found)
             more = cursor[NEXT] < cursor[QUEUED] or cursor[STOP_BLOCK] < bits.blocks.shape[0]
             if used > _ROOM or not more:
                 if exact.spans.shape[0] > 0:
