@@ -226,7 +226,7 @@ def let_through(part: Bitmaps, points: Points) -> int:
         np.empty(SETS * WORDS, np.uint64),
         np.empty(SETS * WORDS, np.int64),
     )
-    keys = np.empty(bitmaps_kernels._ROOM + TILE * (len(points) + SETS) + 1, np.int64)
+    keys = np.empty(bitmaps_kernels._ROOM + TILE * (len(points) + SETS), np.int64)
     count = 0
     while cursor[STOP_BLOCK] < len(bits.blocks):
         look(bits, steps, cursor, queue, table, looks, counts)

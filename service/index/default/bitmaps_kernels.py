@@ -329,7 +329,7 @@ def spread(waiting, count, used, found):  # type: ignore[no-untyped-def]
 def sweep(bits, cursor, queue, table, looks, counts, waiting, used, found):  # type: ignore[no-untyped-def]
     """Writes keys of points and boxes that may hold them, none missing, behind the first ``used``, tile by
     tile from the queue, as long as there is room. What ``look`` has written is used up, and the cursor moved.
-    ``found``: room for _ROOM + TILE * (m + SETS) keys and one more. Returns the number of keys. O(looks)."""
+    ``found``: room for _ROOM + TILE * (m + SETS) keys. Returns the number of keys. O(looks)."""
     blocks, _, _, _, _, lines = bits
     sets, firsts, _, _ = waiting
     left, filled = np.uint64(used), _NONE
@@ -351,17 +351,25 @@ def sweep(bits, cursor, queue, table, looks, counts, waiting, used, found):  # t
                         prefetch(lines, (base + np.uint64(table[row, j])) * _WORDS)
         tile = np.uint64(queue[at])
         at += _ONE
+        # The next tile is fetched as a whole, some lines for each point, if many points look at it.
+        line, stop_line, step = _NONE, _NONE, _NONE
+        if at < queued:
+            following = np.uint64(queue[at])
+            number = first + (following >> _BY_TILE)
+            rows = np.uint64(blocks[number, STOP_ROW] - blocks[number, FIRST_ROW])
+            tile_lines = np.uint64(blocks[number, TILE_LINES])
+            if np.uint64(counts[following]) * rows >= tile_lines:
+                line = np.uint64(blocks[number, FIRST_LINE]) + (following & _IN_BLOCK) * tile_lines
+                stop_line, step = line + tile_lines, tile_lines // np.uint64(counts[tile]) + _ONE
         number = first + (tile >> _BY_TILE)
         rows = np.uint64(blocks[number, STOP_ROW] - blocks[number, FIRST_ROW])
-        tile_lines = np.uint64(blocks[number, TILE_LINES])
-        base = np.uint64(blocks[number, FIRST_LINE]) + (tile & _IN_BLOCK) * tile_lines
+        base = np.uint64(blocks[number, FIRST_LINE])
+        base += (tile & _IN_BLOCK) * np.uint64(blocks[number, TILE_LINES])
         first_box = np.uint64(blocks[number, FIRST_BOX]) + (tile & _IN_BLOCK) * _TILE
-        if np.uint64(counts[tile]) * rows >= tile_lines:  # it pays to read the tile in order before
-            read = _NONE
-            for one in range(base, base + tile_lines):
-                read |= lines[one, _NONE]
-            found[left] = np.int64(read & _ONE)  # or it would not be read at all
         for one in range(np.uint64(counts[tile])):
+            for fetched in range(line, min(line + step, stop_line)):
+                prefetch(lines, fetched * _WORDS)
+            line += step
             point = np.uint64(looks[tile, one])
             firsts[filled] = (point << _HALF) + first_box
             # A set without a box is written over by the next. How many are empty, nothing can foretell.
@@ -524,7 +532,7 @@ def search(arena, version, points, out):  # type: ignore[no-untyped-def]
         np.empty(SETS * WORDS, np.uint64),
         np.empty(SETS * WORDS, np.int64),
     )
-    found = np.empty(_ROOM + TILE * (most + SETS) + 1, np.int64)
+    found = np.empty(_ROOM + TILE * (most + SETS), np.int64)
     steps = np.empty((most, dims), np.uint16)
     cursor = np.empty(4, np.int64)
     needed = 0
