@@ -271,9 +271,24 @@ def test_few_constraints_keep_their_spans() -> None:
         if not kept:
             boxes = taken(boxes, np.flatnonzero(np.diff(boxes.starts) == constrained))
         part = Bitmaps.of(boxes, 9)
-        assert (len(part._exact.spans) > 0) == kept
+        assert (len(part._exact.near) > len(part._exact.lo)) == kept
         points = some_points(30, 9, seed=2)
         assert found(part, points) == expected(part.boxes(), points)
+
+
+@pytest.mark.parametrize("constrained", [1, 3, 8])
+def test_where_entries_begin_is_kept_only_if_it_differs(constrained: int) -> None:
+    mixed = some_boxes(COUNT, 9, constrained, seed=5)
+    widths = np.diff(mixed.starts)
+    alike = taken(mixed, np.flatnonzero(widths == constrained))
+    for boxes in (mixed, alike, taken(alike, np.arange(1))):
+        part = Bitmaps.of(boxes, 9)
+        part.check()
+        differs = len(set(np.diff(boxes.starts).tolist())) > 1
+        assert (len(part._exact.offsets) > 0) == differs
+        assert columns(in_order(part.boxes())) == columns(in_order(boxes))
+        points = some_points(40, 9, seed=2)
+        assert found(part, points) == expected(boxes, points)
 
 
 def test_values_beside_the_ends() -> None:

@@ -103,17 +103,34 @@ class _Bitmaps:
         )
 
 
-def exact(boxes: Sparse, spans: Spans) -> Exact:
-    """The boxes with 2 bytes a box instead of 8 for where they begin; other columns are the same arrays."""
-    chunks = boxes.starts[::CHUNK].copy()
-    offsets = boxes.starts - np.repeat(chunks, CHUNK)[: len(boxes.starts)]
-    return Exact(chunks, offsets.astype(np.uint16), boxes.attributes, spans, boxes.lo, boxes.hi, boxes.slots)
+def exact(boxes: Sparse, spans: Spans | None) -> Exact:
+    """The boxes with 2 bytes a box instead of 8 for where they begin, none where that goes without saying;
+    with the spans of their entries, if given, beside the attributes."""
+    widths = np.diff(boxes.starts)
+    if len(boxes) == 0 or (widths == widths[0]).all():
+        chunks, offsets = np.empty(0, np.int64), np.empty(0, np.uint16)
+    else:
+        chunks = boxes.starts[::CHUNK].copy()
+        offsets = (boxes.starts - np.repeat(chunks, CHUNK)[: len(boxes.starts)]).astype(np.uint16)
+    near = boxes.attributes
+    if spans is not None:
+        near = np.empty((1 + spans.itemsize * 2) * len(near), np.uint8)
+        _write_near(boxes.starts, boxes.attributes, spans.view(np.uint8), near)
+    return Exact(chunks, offsets, near, boxes.lo, boxes.hi, boxes.slots)
 
 
 def as_sparse(boxes: Exact) -> Sparse:
-    """The reverse."""
-    starts = np.repeat(boxes.chunks, CHUNK)[: len(boxes.offsets)] + boxes.offsets
-    return Sparse(boxes.slots, starts, boxes.attributes, boxes.lo, boxes.hi)
+    """The reverse. The ends and the slots are views, and so are the attributes where there are no spans."""
+    count, entries = len(boxes.slots), len(boxes.lo)
+    if len(boxes.offsets):
+        starts = np.repeat(boxes.chunks, CHUNK)[: len(boxes.offsets)] + boxes.offsets
+    else:
+        starts = np.arange(count + 1) * (entries // max(count, 1))
+    attributes = boxes.near
+    if len(attributes) > entries:
+        attributes = np.empty(entries, np.uint8)
+        _read_attributes(starts, len(boxes.near) // entries, boxes.near, attributes)
+    return Sparse(boxes.slots, starts, attributes, boxes.lo, boxes.hi)
 
 
 def check(boxes: Sparse, spans: Windows, bits: Bits) -> None:
@@ -196,6 +213,28 @@ def _fill(spans, shift, hulls, lines):  # type: ignore[no-untyped-def]
             if j < hulls.shape[0]:
                 for window in range(low >> 2, (high >> 2) + 1):
                     hulls[j, window] |= np.uint64(1) << np.uint64(tile)
+
+
+@kernel(types.void(_STARTS, _ATTRIBUTES, reads(types.uint8, 2), writes(types.uint8, 1)))
+def _write_near(starts, attributes, spans, near):  # type: ignore[no-untyped-def]
+    """Writes box by box the attributes of its entries, and behind these the bytes of their spans."""
+    at = 0
+    for i in range(len(starts) - 1):
+        for entry in range(starts[i], starts[i + 1]):
+            near[at] = attributes[entry]
+            at += 1
+        for entry in range(starts[i], starts[i + 1]):
+            for byte in range(spans.shape[1]):
+                near[at] = spans[entry, byte]
+                at += 1
+
+
+@kernel(types.void(_STARTS, types.int64, _ATTRIBUTES, writes(types.uint8, 1)))
+def _read_attributes(starts, size, near, attributes):  # type: ignore[no-untyped-def]
+    """The reverse, of the attributes, from entries of so many bytes."""
+    for i in range(len(starts) - 1):
+        for k in range(starts[i + 1] - starts[i]):
+            attributes[starts[i] + k] = near[size * starts[i] + k]
 
 
 @kernel(types.void(_STARTS, _ATTRIBUTES, reads(types.int64, 1), writes(types.int64, 1)))

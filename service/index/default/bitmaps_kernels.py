@@ -58,7 +58,7 @@ _TOGETHER = 16
 _ROOM = 2048
 """Keys after which it is time to verify."""
 
-_NONE, _ONE, _TWO = (np.uint64(i) for i in range(3))
+_NONE, _ONE, _TWO, _THREE, _FOUR = (np.uint64(i) for i in range(5))
 _HALF, _BY_HULL, _BY_TILE = np.uint64(32), np.uint64(10), np.uint64(6)
 _HULLS, _TILE, _CHUNK, _WORDS, _SETS = (np.uint64(i) for i in (HULLS, TILE, CHUNK, WORDS, SETS))
 _WORD, _IN_BLOCK = np.uint64(64), np.uint64(63)
@@ -68,8 +68,14 @@ _SURE = np.uint64(1 << 31)
 _ALL = ~_NONE
 _AHEAD = np.uint64(8)
 """Tiles by which what a few points look at is fetched before it is needed."""
-_SOON, _LATER = np.uint64(32), np.uint64(64)
-"""Keys by which the constraints of a box are, and by which it is where these begin."""
+_NEAR = np.uint64(5)
+"""Bytes of an entry that are looked at first, if its steps are kept."""
+_SOME = np.uint64(5)
+"""Entries that a box may have, as far as is known without a look at the next one."""
+_FEW = np.uint64(6)
+"""Entries of a box that are compared before it is worth a branch."""
+_SOON = np.uint64(48)
+"""Keys by which what is known of a box is fetched before it is needed."""
 
 
 class Bits(NamedTuple):
@@ -86,15 +92,15 @@ class Bits(NamedTuple):
 
 class Exact(NamedTuple):
     """n boxes with c constraints as they are, as in ``Sparse``, but box i has its entries from
-    ``chunks[i // CHUNK] + offsets[i]`` on: ``int64[n // CHUNK + 1]``, ``uint16[n + 1]``.
+    ``chunks[i // CHUNK] + offsets[i]`` on: ``int64[n // CHUNK + 1]``, ``uint16[n + 1]``; both are empty where
+    every box has as many.
 
-    ``spans``: ``uint16[c, 2]``, the steps of the first and the last value of each constraint; or ``[0, 2]``,
-    not kept."""
+    ``near``: what is looked at first, box by box: the attribute of each of its entries, and behind these, if
+    boxes have few, the steps of the first and the last value of each: ``uint8[c]`` or ``uint8[5 c]``."""
 
     chunks: NDArray[np.int64]
     offsets: NDArray[np.uint16]
-    attributes: NDArray[np.uint8]
-    spans: NDArray[np.uint16]
+    near: NDArray[np.uint8]
     lo: NDArray[np.float64]
     hi: NDArray[np.float64]
     slots: NDArray[np.int32]
@@ -123,7 +129,6 @@ _EXACT_COLUMNS = (
     reads(types.int64, 1),
     reads(types.uint16, 1),
     reads(types.uint8, 1),
-    reads(types.uint16, 2),
     reads(types.float64, 1),
     reads(types.float64, 1),
     reads(types.int32, 1),
@@ -383,71 +388,92 @@ def sweep(bits, cursor, queue, table, looks, counts, waiting, used, found):  # t
     return spread(waiting, filled, left, found)
 
 
-@kernel(types.int64(_EXACT, _STEPS, types.int64, _KEYS))
-def narrow(exact, steps, used, found):  # type: ignore[no-untyped-def]
+@kernel(types.int64(_EXACT, types.uint64, _STEPS, types.int64, _KEYS))
+def narrow(exact, width, steps, used, found):  # type: ignore[no-untyped-def]
     """Keeps, of the first ``used`` keys, those whose steps are in the spans of the box, and marks as sure
-    those that are strictly inside of all of them: no value there is outside. Returns how many it keeps."""
-    chunks, offsets, attributes, spans, _, _, _ = exact
+    those that are strictly inside of all of them: no value there is outside. ``width``: how many entries
+    every box has, 0 if that differs. Returns how many it keeps."""
+    chunks, offsets, near, _, _, _ = exact
     left, stop = _NONE, np.uint64(used)
-    for f in range(stop + _LATER):
-        if f < stop:
+    if width == _NONE:
+        for f in range(stop):
             prefetch(offsets, np.uint64(found[f]) & _BOX)
-        if f >= _SOON and f < stop + _SOON:
-            box = np.uint64(found[f - _SOON]) & _BOX
-            e = np.uint64(chunks[box // _CHUNK]) + np.uint64(offsets[box])
-            prefetch(attributes, e)
-            prefetch(spans, e * _TWO)
-        if f < _LATER:
+    for f in range(stop + _SOON):
+        if f < stop:
+            box = np.uint64(found[f]) & _BOX
+            e, count = box * width, width
+            if width == _NONE:
+                e, count = np.uint64(chunks[box // _CHUNK]) + np.uint64(offsets[box]), _SOME
+            prefetch(near, e * _NEAR)
+            prefetch(near, (e + count) * _NEAR - _ONE)
+        if f < _SOON:
             continue
-        key = np.uint64(found[f - _LATER])
+        key = np.uint64(found[f - _SOON])
         row, box = key >> _HALF, key & _BOX
-        behind = box + _ONE
-        e = np.uint64(chunks[box // _CHUNK]) + np.uint64(offsets[box])
-        last = np.uint64(chunks[behind // _CHUNK]) + np.uint64(offsets[behind])
+        e, count = box * width, width
+        if width == _NONE:
+            behind = box + _ONE
+            e = np.uint64(chunks[box // _CHUNK]) + np.uint64(offsets[box])
+            count = np.uint64(chunks[behind // _CHUNK]) + np.uint64(offsets[behind]) - e
+        attribute, span = e * _NEAR, e * _NEAR + count
         depth = np.int64(1)
-        for g in range(e, last):
-            step = np.int64(steps[row, attributes[g]])
-            depth = min(depth, step - np.int64(spans[g, _NONE]), np.int64(spans[g, _ONE]) - step)
+        for _ in range(count):
+            step = np.int64(steps[row, near[attribute]])
+            # Byte by byte, as they may lie anywhere.
+            lowest_step = np.int64(near[span]) | np.int64(near[span + _ONE]) << 8
+            highest_step = np.int64(near[span + _TWO]) | np.int64(near[span + _THREE]) << 8
+            depth = min(depth, step - lowest_step, highest_step - step)
+            attribute += _ONE
+            span += _FOUR
         found[left] = key | (np.uint64(depth > 0) * _SURE)
         left += np.uint64(depth >= 0)
     return left
 
 
-@kernel(types.int64(_EXACT, _POINTS, types.int64, types.int64, _KEYS))
-def screen(exact, points, base, used, found):  # type: ignore[no-untyped-def]
-    """Keeps, of the first ``used`` keys, those whose points, from ``base`` on, are between the first and the
-    last ends of the box; returns how many. Without a branch, so that cache misses overlap."""
-    chunks, offsets, attributes, _, lo, hi, _ = exact
+@kernel(types.int64(_EXACT, types.uint64, _POINTS, types.int64, types.int64, _KEYS))
+def screen(exact, width, points, base, used, found):  # type: ignore[no-untyped-def]
+    """Keeps, of the first ``used`` keys, those whose points, from ``base`` on, are between the first few ends
+    of the box; returns how many. Without a branch that depends on them, so that cache misses overlap.
+    ``width``: as in ``narrow``."""
+    chunks, offsets, near, lo, hi, _ = exact
     left, stop = _NONE, np.uint64(used)
-    for f in range(stop + _LATER):
-        if f < stop:
+    if width == _NONE:
+        for f in range(stop):
             prefetch(offsets, np.uint64(found[f]) & _BOX)
-        if f >= _SOON and f < stop + _SOON:
-            box = np.uint64(found[f - _SOON]) & _BOX
-            behind = box + _ONE
-            e = np.uint64(chunks[box // _CHUNK]) + np.uint64(offsets[box])
-            g = np.uint64(chunks[behind // _CHUNK]) + np.uint64(offsets[behind]) - _ONE
-            prefetch(attributes, e)
+    for f in range(stop + _SOON):
+        if f < stop:
+            box = np.uint64(found[f]) & _BOX
+            e = box * width
+            if width == _NONE:
+                e = np.uint64(chunks[box // _CHUNK]) + np.uint64(offsets[box])
+            prefetch(near, e)
             prefetch(lo, e)
             prefetch(hi, e)
-            prefetch(lo, g)
-            prefetch(hi, g)
-        if f < _LATER:
+            prefetch(lo, e + _FEW - _ONE)
+            prefetch(hi, e + _FEW - _ONE)
+        if f < _SOON:
             continue
-        key = np.uint64(found[f - _LATER])
+        key = np.uint64(found[f - _SOON])
         row, box = np.uint64(base) + (key >> _HALF), key & _BOX
-        behind = box + _ONE
-        e = np.uint64(chunks[box // _CHUNK]) + np.uint64(offsets[box])
-        g = np.uint64(chunks[behind // _CHUNK]) + np.uint64(offsets[behind]) - _ONE
-        x, y = points[row, attributes[e]], points[row, attributes[g]]
+        e, count = box * width, width
+        if width == _NONE:
+            behind = box + _ONE
+            e = np.uint64(chunks[box // _CHUNK]) + np.uint64(offsets[box])
+            count = np.uint64(chunks[behind // _CHUNK]) + np.uint64(offsets[behind]) - e
+        inside = True
+        for _ in range(min(count, _FEW)):
+            x = points[row, near[e]]
+            inside &= (lo[e] <= x) & (x < hi[e])
+            e += _ONE
         found[left] = key
-        left += np.uint64((lo[e] <= x) & (x < hi[e]) & (lo[g] <= y) & (y < hi[g]))
+        left += np.uint64(inside)
     return left
 
 
 @kernel(
     types.int64(
         _EXACT,
+        types.uint64,
         reads(types.int32, 1),
         types.int64,
         _POINTS,
@@ -458,11 +484,12 @@ def screen(exact, points, base, used, found):  # type: ignore[no-untyped-def]
         _KEYS,
     )
 )
-def verify(exact, removed_at, version, points, base, used, found, needed, out):  # type: ignore[no-untyped-def]
+def verify(exact, width, removed_at, version, points, base, used, found, needed, out):  # type: ignore[no-untyped-def]
     """Tests the first ``used`` keys, of rows from ``base`` on, exactly unless they are sure, and writes
-    those that hold, with the slot for the box, behind the ``needed`` that are in ``out``. Returns how many
-    there are then."""
-    chunks, offsets, attributes, _, lo, hi, slots = exact
+    those that hold, with the slot for the box, behind the ``needed`` that are in ``out``. ``width``: as in
+    ``narrow``. Returns how many there are then."""
+    chunks, offsets, near, lo, hi, slots = exact
+    size = _NEAR if near.shape[0] > lo.shape[0] else _ONE
     for f in range(np.uint64(used)):
         box = np.uint64(found[f]) & _BOX
         prefetch(removed_at, box)
@@ -472,14 +499,17 @@ def verify(exact, removed_at, version, points, base, used, found, needed, out): 
         row, box = np.uint64(base) + (key >> _HALF), key & _BOX
         if key & _SURE == _NONE:
             behind = box + _ONE
-            e = np.uint64(chunks[box // _CHUNK]) + np.uint64(offsets[box])
-            stop = np.uint64(chunks[behind // _CHUNK]) + np.uint64(offsets[behind])
-            x = points[row, attributes[e]]
-            inside = (lo[e] <= x) & (x < hi[e])
-            while inside and e + _ONE < stop:
-                e += _ONE
-                x = points[row, attributes[e]]
+            e, stop = box * width, behind * width
+            if width == _NONE:
+                e = np.uint64(chunks[box // _CHUNK]) + np.uint64(offsets[box])
+                stop = np.uint64(chunks[behind // _CHUNK]) + np.uint64(offsets[behind])
+            attribute = e * size
+            inside = True
+            while inside and e < stop:
+                x = points[row, near[attribute]]
                 inside = (lo[e] <= x) & (x < hi[e])
+                attribute += _ONE
+                e += _ONE
             if not inside:
                 continue
         if removed_at[box] > version:
@@ -510,14 +540,15 @@ def search(arena, version, points, out):  # type: ignore[no-untyped-def]
         header[header[12] >> 3 : header[13] >> 3],
         shorts[header[14] >> 1 : header[15] >> 1],
         arena[header[16] : header[17]],
-        shorts[header[18] >> 1 : header[19] >> 1].reshape((-1, 2)),
+        floats[header[18] >> 3 : header[19] >> 3],
         floats[header[20] >> 3 : header[21] >> 3],
-        floats[header[22] >> 3 : header[23] >> 3],
-        numbers[header[24] >> 2 : header[25] >> 2],
+        numbers[header[22] >> 2 : header[23] >> 2],
     )
-    cuts = floats[header[26] >> 3 : header[27] >> 3].reshape((dims, -1))
-    scales = floats[header[28] >> 3 : header[29] >> 3].reshape((dims, -1))
-    removed_at = numbers[header[30] >> 2 : header[31] >> 2]
+    cuts = floats[header[24] >> 3 : header[25] >> 3].reshape((dims, -1))
+    scales = floats[header[26] >> 3 : header[27] >> 3].reshape((dims, -1))
+    removed_at = numbers[header[28] >> 2 : header[29] >> 2]
+    boxes, entries = exact.slots.shape[0], exact.lo.shape[0]
+    width = np.uint64(entries // max(boxes, 1) if exact.offsets.shape[0] == 0 else 0)
     most = min(points.shape[0], _ROWS)
     widest = np.int64(0)
     for number in range(bits.blocks.shape[0]):
@@ -547,10 +578,10 @@ def search(arena, version, points, out):  # type: ignore[no-untyped-def]
             used = sweep(bits, cursor, queue, table, looks, counts, waiting, used, found)
             more = cursor[NEXT] < cursor[QUEUED] or cursor[STOP_BLOCK] < bits.blocks.shape[0]
             if used > _ROOM or not more:
-                if exact.spans.shape[0] > 0:
-                    used = narrow(exact, steps, used, found)
+                if exact.near.shape[0] > entries:
+                    used = narrow(exact, width, steps, used, found)
                 else:
-                    used = screen(exact, points, base, used, found)
-                needed = verify(exact, removed_at, version, points, base, used, found, needed, out)
+                    used = screen(exact, width, points, base, used, found)
+                needed = verify(exact, width, removed_at, version, points, base, used, found, needed, out)
                 used = 0
     return needed
