@@ -39,8 +39,8 @@ _ROOM_OF_FEWER = 5.0
 
 
 class Bitmaps:
-    """A ``Part`` of n boxes with c constraints: 17 c + 8 n bytes, 2 n more unless all have as many, and 24 n of
-    bits; where boxes have few constraints 4 c of spans and 28 n to 48 n of bits. Built in O(c log n)."""
+    """A ``Part`` of n boxes with c constraints: 17 c + 8 n bytes, 2 n more unless all have as many, and 24 n
+    of bits; where boxes have few constraints 4 c of spans and 28 n to 48 n of bits. Built in O(c log n)."""
 
     name = "bitmaps"
 
