@@ -103,7 +103,9 @@ def test_any_boxes_any_points(world: World, dims: int) -> None:
     run()
 
 
-@pytest.mark.parametrize("dims, constrained", [(1, 1), (2, 2), (5, 5), (8, 3), (20, 6), (256, 2)])
+@pytest.mark.parametrize(
+    "dims, constrained", [(1, 1), (2, 2), (5, 5), (8, 3), (20, 6), (20, 9), (80, 9), (256, 2)]
+)
 @pytest.mark.parametrize("points", [1, 40])
 def test_some_of_many_attributes(dims: int, constrained: int, points: int) -> None:
     boxes = some_boxes(COUNT, dims, constrained, seed=dims)
@@ -264,16 +266,19 @@ def test_little_is_let_through_and_stored(
         assert part.nbytes <= bytes_a_box * len(boxes)
 
 
-def test_few_constraints_keep_their_spans() -> None:
-    """Both ways the answer is exact."""
-    for constrained, kept in ((2, True), (6, True), (7, False)):
-        boxes = some_boxes(COUNT, 9, constrained, seed=1)
-        if not kept:
-            boxes = taken(boxes, np.flatnonzero(np.diff(boxes.starts) == constrained))
-        part = Bitmaps.of(boxes, 9)
-        assert (len(part._exact.near) > len(part._exact.lo)) == kept
-        points = some_points(30, 9, seed=2)
-        assert found(part, points) == expected(part.boxes(), points)
+@pytest.mark.parametrize(
+    "dims, constrained, size", [(9, 2, 10), (9, 6, 30), (9, 7, 2), (64, 8, 8), (64, 9, 8), (65, 9, 9)]
+)
+def test_what_is_kept_of_attributes(dims: int, constrained: int, size: int) -> None:
+    """With steps, as a set, or as they are: bytes a box. Either way the answer is exact."""
+    boxes = some_boxes(COUNT, dims, constrained, seed=1)
+    boxes = taken(boxes, np.flatnonzero(np.diff(boxes.starts) == constrained))
+    part = Bitmaps.of(boxes, dims)
+    part.check()
+    assert len(part._exact.near) == size * len(boxes)
+    assert columns(in_order(part.boxes())) == columns(in_order(boxes))
+    points = some_points(30, dims, seed=2)
+    assert found(part, points) == expected(part.boxes(), points)
 
 
 @pytest.mark.parametrize("constrained", [1, 3, 8])

@@ -32,15 +32,16 @@ from service.index.protocol import Points
 
 _FEW = 6
 """Constraints of a mean box up to which it has more bits, and its spans."""
-_ROOM, _ROOM_OF_FEW = 24.0, 28.0
+_ROOM, _ROOM_OF_FEW = 23.0, 28.0
 """Bytes of bits for a box."""
 _ROOM_OF_FEWER = 5.0
 """More of them for each constraint that it has less than five: a box of three is still the smaller one."""
 
 
 class Bitmaps:
-    """A ``Part`` of n boxes with c constraints: 17 c + 8 n bytes, 2 n more unless all have as many, and 24 n
-    of bits; where boxes have few constraints 4 c of spans and 28 n to 48 n of bits. Built in O(c log n)."""
+    """A ``Part`` of n boxes with c constraints: 17 c + 8 n bytes at most, 2 n more unless all have as many,
+    and 23 n of bits; where boxes have few constraints 4 c of spans and 28 n to 48 n of bits. Built in
+    O(c log n)."""
 
     name = "bitmaps"
 
@@ -62,7 +63,7 @@ class Bitmaps:
         windows = windows_of(spans_of(boxes, cuts))
         order, bits = built(boxes, windows, dims, room)
         boxes = taken(boxes, order)
-        return cls(exact(boxes, spans_of(boxes, cuts) if few else None), bits, cuts)
+        return cls(exact(boxes, spans_of(boxes, cuts) if few else None, dims), bits, cuts)
 
     @property
     def nbytes(self) -> int:
@@ -74,7 +75,7 @@ class Bitmaps:
         return found
 
     def boxes(self) -> Sparse:
-        """All columns but ``starts`` are views."""
+        """O(c); ends and slots are views."""
         return as_sparse(self._exact)
 
     def check(self) -> None:
@@ -86,7 +87,7 @@ class Bitmaps:
         assert (rising | np.isnan(self._cuts[:, 1:])).all()
         spans = spans_of(boxes, self._cuts)
         few = len(self._exact.near) > len(boxes.lo)
-        made = exact(boxes, spans if few else None)
+        made = exact(boxes, spans if few else None, len(self._cuts))
         assert np.array_equal(self._exact.near, made.near)
         assert np.array_equal(self._exact.chunks, made.chunks)
         assert np.array_equal(self._exact.offsets, made.offsets)

@@ -16,6 +16,7 @@ from service.index.default.bitmaps_kernels import (
     BLOCK,
     CHUNK,
     HULLS,
+    NEAR,
     TILE,
     WORDS,
     Bits,
@@ -103,33 +104,39 @@ class _Bitmaps:
         )
 
 
-def exact(boxes: Sparse, spans: Spans | None) -> Exact:
+def exact(boxes: Sparse, spans: Spans | None, dims: int) -> Exact:
     """The boxes with 2 bytes a box instead of 8 for where they begin, none where that goes without saying;
-    with the spans of their entries, if given, beside the attributes."""
+    with the spans of their entries, if given, beside the attributes, else these in fewest bytes."""
     widths = np.diff(boxes.starts)
     if len(boxes) == 0 or (widths == widths[0]).all():
         chunks, offsets = np.empty(0, np.int64), np.empty(0, np.uint16)
     else:
         chunks = boxes.starts[::CHUNK].copy()
         offsets = (boxes.starts - np.repeat(chunks, CHUNK)[: len(boxes.starts)]).astype(np.uint16)
-    near = boxes.attributes
+    near, size = boxes.attributes, -(-dims // 8)
     if spans is not None:
-        near = np.empty((1 + spans.itemsize * 2) * len(near), np.uint8)
+        near = np.empty(NEAR * len(boxes.attributes), np.uint8)
         _write_near(boxes.starts, boxes.attributes, spans.view(np.uint8), near)
+    elif dims <= 64 and size * len(boxes) < len(boxes.attributes):
+        near = np.zeros(size * len(boxes), np.uint8)
+        _write_sets(boxes.starts, boxes.attributes, size, near)
     return Exact(chunks, offsets, near, boxes.lo, boxes.hi, boxes.slots)
 
 
 def as_sparse(boxes: Exact) -> Sparse:
-    """The reverse. The ends and the slots are views, and so are the attributes where there are no spans."""
+    """The reverse. Ends and slots are views, and attributes are one if they are kept as they are."""
     count, entries = len(boxes.slots), len(boxes.lo)
     if len(boxes.offsets):
         starts = np.repeat(boxes.chunks, CHUNK)[: len(boxes.offsets)] + boxes.offsets
     else:
         starts = np.arange(count + 1) * (entries // max(count, 1))
     attributes = boxes.near
-    if len(attributes) > entries:
+    if len(boxes.near) > entries:
         attributes = np.empty(entries, np.uint8)
-        _read_attributes(starts, len(boxes.near) // entries, boxes.near, attributes)
+        _read_near(starts, boxes.near, attributes)
+    elif len(boxes.near) < entries:
+        attributes = np.empty(entries, np.uint8)
+        _read_sets(boxes.near, len(boxes.near) // count, attributes)
     return Sparse(boxes.slots, starts, attributes, boxes.lo, boxes.hi)
 
 
@@ -229,12 +236,33 @@ def _write_near(starts, attributes, spans, near):  # type: ignore[no-untyped-def
                 at += 1
 
 
-@kernel(types.void(_STARTS, types.int64, _ATTRIBUTES, writes(types.uint8, 1)))
-def _read_attributes(starts, size, near, attributes):  # type: ignore[no-untyped-def]
-    """The reverse, of the attributes, from entries of so many bytes."""
+@kernel(types.void(_STARTS, _ATTRIBUTES, writes(types.uint8, 1)))
+def _read_near(starts, near, attributes):  # type: ignore[no-untyped-def]
+    """The reverse, of the attributes."""
+    size = len(near) // len(attributes)
     for i in range(len(starts) - 1):
         for k in range(starts[i + 1] - starts[i]):
             attributes[starts[i] + k] = near[size * starts[i] + k]
+
+
+@kernel(types.void(_STARTS, _ATTRIBUTES, types.int64, writes(types.uint8, 1)))
+def _write_sets(starts, attributes, size, sets):  # type: ignore[no-untyped-def]
+    """Writes the attributes of each box as a set of so many bytes, zeros at first."""
+    for i in range(len(starts) - 1):
+        for entry in range(starts[i], starts[i + 1]):
+            attribute = np.int64(attributes[entry])
+            sets[i * size + (attribute >> 3)] |= np.uint8(1 << (attribute & 7))
+
+
+@kernel(types.void(_ATTRIBUTES, types.int64, writes(types.uint8, 1)))
+def _read_sets(sets, size, attributes):  # type: ignore[no-untyped-def]
+    """The reverse."""
+    entry = 0
+    for at in range(len(sets)):
+        for bit in range(8):
+            if sets[at] >> bit & 1:
+                attributes[entry] = 8 * (at % size) + bit
+                entry += 1
 
 
 @kernel(types.void(_STARTS, _ATTRIBUTES, reads(types.int64, 1), writes(types.int64, 1)))

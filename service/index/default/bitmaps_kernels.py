@@ -44,6 +44,8 @@ BLOCK = 64 * TILE
 HULLS = 64
 CHUNK = 256
 """Boxes that have one number to count their constraints from."""
+NEAR = 5
+"""Bytes of an entry that are looked at first, if its steps are kept."""
 SETS = 32
 """Sets of boxes that wait to be written as keys."""
 
@@ -60,7 +62,7 @@ _ROOM = 2048
 
 _NONE, _ONE, _TWO, _THREE, _FOUR = (np.uint64(i) for i in range(5))
 _HALF, _BY_HULL, _BY_TILE = np.uint64(32), np.uint64(10), np.uint64(6)
-_HULLS, _TILE, _CHUNK, _WORDS, _SETS = (np.uint64(i) for i in (HULLS, TILE, CHUNK, WORDS, SETS))
+_HULLS, _TILE, _CHUNK, _WORDS, _NEAR, _SETS = (np.uint64(i) for i in (HULLS, TILE, CHUNK, WORDS, NEAR, SETS))
 _WORD, _IN_BLOCK = np.uint64(64), np.uint64(63)
 _BOX = np.uint64(2**31 - 1)
 _SURE = np.uint64(1 << 31)
@@ -68,8 +70,6 @@ _SURE = np.uint64(1 << 31)
 _ALL = ~_NONE
 _AHEAD = np.uint64(8)
 """Tiles by which what a few points look at is fetched before it is needed."""
-_NEAR = np.uint64(5)
-"""Bytes of an entry that are looked at first, if its steps are kept."""
 _SOME = np.uint64(5)
 """Entries that a box may have, as far as is known without a look at the next one."""
 _FEW = np.uint64(6)
@@ -95,8 +95,9 @@ class Exact(NamedTuple):
     ``chunks[i // CHUNK] + offsets[i]`` on: ``int64[n // CHUNK + 1]``, ``uint16[n + 1]``; both are empty where
     every box has as many.
 
-    ``near``: what is looked at first, box by box: the attribute of each of its entries, and behind these, if
-    boxes have few, the steps of the first and the last value of each: ``uint8[c]`` or ``uint8[5 c]``."""
+    ``near``: what is looked at first, box by box. Where boxes have few entries, their attributes, and behind
+    these the steps of the first and the last value of each: ``uint8[5 c]``. Else the attributes alone: as a
+    set of b bytes, bit a for attribute a, ``uint8[b n]``, if that is less, or as they are, ``uint8[c]``."""
 
     chunks: NDArray[np.int64]
     offsets: NDArray[np.uint16]
@@ -435,7 +436,8 @@ def screen(exact, width, points, base, used, found):  # type: ignore[no-untyped-
     """Keeps, of the first ``used`` keys, those whose points, from ``base`` on, are between the first few ends
     of the box; returns how many. Without a branch that depends on them, so that cache misses overlap.
     ``width``: as in ``narrow``."""
-    chunks, offsets, near, lo, hi, _ = exact
+    chunks, offsets, near, lo, hi, slots = exact
+    sets, size = near.shape[0] < lo.shape[0], np.uint64(near.shape[0] // max(slots.shape[0], 1))
     left, stop = _NONE, np.uint64(used)
     if width == _NONE:
         for f in range(stop):
@@ -446,7 +448,7 @@ def screen(exact, width, points, base, used, found):  # type: ignore[no-untyped-
             e = box * width
             if width == _NONE:
                 e = np.uint64(chunks[box // _CHUNK]) + np.uint64(offsets[box])
-            prefetch(near, e)
+            prefetch(near, box * size if sets else e)
             prefetch(lo, e)
             prefetch(hi, e)
             prefetch(lo, e + _FEW - _ONE)
@@ -460,9 +462,13 @@ def screen(exact, width, points, base, used, found):  # type: ignore[no-untyped-
             behind = box + _ONE
             e = np.uint64(chunks[box // _CHUNK]) + np.uint64(offsets[box])
             count = np.uint64(chunks[behind // _CHUNK]) + np.uint64(offsets[behind]) - e
-        inside = True
+        attributes, inside = _NONE, True
+        if sets:
+            for byte in range(size):
+                attributes |= np.uint64(near[box * size + byte]) << (byte << _THREE)
         for _ in range(min(count, _FEW)):
-            x = points[row, near[e]]
+            x = points[row, lowest(attributes) if sets else np.uint64(near[e])]
+            attributes &= attributes - _ONE
             inside &= (lo[e] <= x) & (x < hi[e])
             e += _ONE
         found[left] = key
@@ -489,7 +495,8 @@ def verify(exact, width, removed_at, version, points, base, used, found, needed,
     those that hold, with the slot for the box, behind the ``needed`` that are in ``out``. ``width``: as in
     ``narrow``. Returns how many there are then."""
     chunks, offsets, near, lo, hi, slots = exact
-    size = _NEAR if near.shape[0] > lo.shape[0] else _ONE
+    sets, size = near.shape[0] < lo.shape[0], np.uint64(near.shape[0] // max(slots.shape[0], 1))
+    step = _NEAR if near.shape[0] > lo.shape[0] else _ONE
     for f in range(np.uint64(used)):
         box = np.uint64(found[f]) & _BOX
         prefetch(removed_at, box)
@@ -503,12 +510,15 @@ def verify(exact, width, removed_at, version, points, base, used, found, needed,
             if width == _NONE:
                 e = np.uint64(chunks[box // _CHUNK]) + np.uint64(offsets[box])
                 stop = np.uint64(chunks[behind // _CHUNK]) + np.uint64(offsets[behind])
-            attribute = e * size
-            inside = True
+            at, attributes, inside = e * step, _NONE, True
+            if sets:
+                for byte in range(size):
+                    attributes |= np.uint64(near[box * size + byte]) << (byte << _THREE)
             while inside and e < stop:
-                x = points[row, near[attribute]]
+                x = points[row, lowest(attributes) if sets else np.uint64(near[at])]
+                attributes &= attributes - _ONE
                 inside = (lo[e] <= x) & (x < hi[e])
-                attribute += _ONE
+                at += _ONE
                 e += _ONE
             if not inside:
                 continue

@@ -558,16 +558,17 @@ def _met(level: Level, before: Points, after: Points, version: int, box_by_box: 
             if count <= room:
                 break
             room = count
-        boxes = part.boxes()
+        boxes: Sparse | None = None
         for key, unsure in zip(keys[:count].tolist(), doubtful[:count].tolist(), strict=True):
             row, box = key >> 32, key & 0xFFFFFFFF
             if unsure:
+                boxes = part.boxes() if boxes is None else boxes
                 entries = slice(boxes.starts[box], boxes.starts[box + 1])
                 attributes = boxes.attributes[entries]
                 sides = before[row][attributes], after[row][attributes], boxes.lo[entries], boxes.hi[entries]
                 if not meets(zip(*(side.tolist() for side in sides), strict=True)):
                     continue
-            found.add((row, int(boxes.slots[box])))
+            found.add((row, int(part.slots[box])))
     several = set() if box_by_box else set(level.several.slots.tolist())
     return {
         (row, slot)
