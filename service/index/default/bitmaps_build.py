@@ -115,8 +115,7 @@ def exact(boxes: Sparse, spans: Spans | None, dims: int) -> Exact:
         offsets = (boxes.starts - np.repeat(chunks, CHUNK)[: len(boxes.starts)]).astype(np.uint16)
     near, size = boxes.attributes, -(-dims // 8)
     if spans is not None:
-        near = np.empty(NEAR * len(boxes.attributes), np.uint8)
-        _write_near(boxes.starts, boxes.attributes, spans.view(np.uint8), near)
+        near = np.column_stack([near, spans.view(np.uint8)]).ravel()
     elif dims <= 64 and size * len(boxes) < len(boxes.attributes):
         near = np.zeros(size * len(boxes), np.uint8)
         _write_sets(boxes.starts, boxes.attributes, size, near)
@@ -132,8 +131,7 @@ def as_sparse(boxes: Exact) -> Sparse:
         starts = np.arange(count + 1) * (entries // max(count, 1))
     attributes = boxes.near
     if len(boxes.near) > entries:
-        attributes = np.empty(entries, np.uint8)
-        _read_near(starts, boxes.near, attributes)
+        attributes = boxes.near[::NEAR].copy()
     elif len(boxes.near) < entries:
         attributes = np.empty(entries, np.uint8)
         _read_sets(boxes.near, len(boxes.near) // count, attributes)
@@ -220,29 +218,6 @@ def _fill(spans, shift, hulls, lines):  # type: ignore[no-untyped-def]
             if j < hulls.shape[0]:
                 for window in range(low >> 2, (high >> 2) + 1):
                     hulls[j, window] |= np.uint64(1) << np.uint64(tile)
-
-
-@kernel(types.void(_STARTS, _ATTRIBUTES, reads(types.uint8, 2), writes(types.uint8, 1)))
-def _write_near(starts, attributes, spans, near):  # type: ignore[no-untyped-def]
-    """Writes box by box the attributes of its entries, and behind these the bytes of their spans."""
-    at = 0
-    for i in range(len(starts) - 1):
-        for entry in range(starts[i], starts[i + 1]):
-            near[at] = attributes[entry]
-            at += 1
-        for entry in range(starts[i], starts[i + 1]):
-            for byte in range(spans.shape[1]):
-                near[at] = spans[entry, byte]
-                at += 1
-
-
-@kernel(types.void(_STARTS, _ATTRIBUTES, writes(types.uint8, 1)))
-def _read_near(starts, near, attributes):  # type: ignore[no-untyped-def]
-    """The reverse, of the attributes."""
-    size = len(near) // len(attributes)
-    for i in range(len(starts) - 1):
-        for k in range(starts[i + 1] - starts[i]):
-            attributes[starts[i] + k] = near[size * starts[i] + k]
 
 
 @kernel(types.void(_STARTS, _ATTRIBUTES, types.int64, writes(types.uint8, 1)))

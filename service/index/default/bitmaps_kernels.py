@@ -416,16 +416,14 @@ def narrow(exact, width, steps, used, found):  # type: ignore[no-untyped-def]
             behind = box + _ONE
             e = np.uint64(chunks[box // _CHUNK]) + np.uint64(offsets[box])
             count = np.uint64(chunks[behind // _CHUNK]) + np.uint64(offsets[behind]) - e
-        attribute, span = e * _NEAR, e * _NEAR + count
-        depth = np.int64(1)
+        at, depth = e * _NEAR, np.int64(1)
         for _ in range(count):
-            step = np.int64(steps[row, near[attribute]])
+            step = np.int64(steps[row, near[at]])
             # Byte by byte, as they may lie anywhere.
-            lowest_step = np.int64(near[span]) | np.int64(near[span + _ONE]) << 8
-            highest_step = np.int64(near[span + _TWO]) | np.int64(near[span + _THREE]) << 8
+            lowest_step = np.int64(near[at + _ONE]) | np.int64(near[at + _TWO]) << 8
+            highest_step = np.int64(near[at + _THREE]) | np.int64(near[at + _FOUR]) << 8
             depth = min(depth, step - lowest_step, highest_step - step)
-            attribute += _ONE
-            span += _FOUR
+            at += _NEAR
         found[left] = key | (np.uint64(depth > 0) * _SURE)
         left += np.uint64(depth >= 0)
     return left
@@ -518,7 +516,7 @@ def verify(exact, width, removed_at, version, points, base, used, found, needed,
                 x = points[row, lowest(attributes) if sets else np.uint64(near[at])]
                 attributes &= attributes - _ONE
                 inside = (lo[e] <= x) & (x < hi[e])
-                at += _ONE
+                at += step
                 e += _ONE
             if not inside:
                 continue
