@@ -10,8 +10,9 @@ windows, begin at ``line[j]``: bit i of ``lines[at]`` says that box i of the til
 What a point looks at lies all over the memory, so nearly all of its time would be spent on waiting for it.
 Where it is, is known long before it is needed: the tiles of some blocks are found first, and while one is
 looked at, the lines of the next are fetched; and so it goes with the boxes that they leave. Of many points,
-all that look at a tile do so one after another: its lines are read in order once, and after that from the
-nearest cache.
+all that look at a tile do so one after another, and fetch the next as a whole: its lines come in order, once.
+What a set holds, nobody can foretell, and a branch on it would cost as much as many boxes: sets are written
+down as they are found, and some of them taken apart together.
 
 A few machine instructions that no loop is compiled to are written down as such, each with its slow twin.
 Numbers of lines are unsigned, because a signed index is tested for being negative. A kernel called by another
@@ -465,8 +466,12 @@ def screen(exact, width, points, base, used, found):  # type: ignore[no-untyped-
             for byte in range(size):
                 attributes |= np.uint64(near[box * size + byte]) << (byte << _THREE)
         for _ in range(min(count, _FEW)):
-            x = points[row, lowest(attributes) if sets else np.uint64(near[e])]
-            attributes &= attributes - _ONE
+            if sets:
+                attribute = lowest(attributes)
+                attributes &= attributes - _ONE
+            else:
+                attribute = np.uint64(near[e])
+            x = points[row, attribute]
             inside &= (lo[e] <= x) & (x < hi[e])
             e += _ONE
         found[left] = key
@@ -513,8 +518,12 @@ def verify(exact, width, removed_at, version, points, base, used, found, needed,
                 for byte in range(size):
                     attributes |= np.uint64(near[box * size + byte]) << (byte << _THREE)
             while inside and e < stop:
-                x = points[row, lowest(attributes) if sets else np.uint64(near[at])]
-                attributes &= attributes - _ONE
+                if sets:
+                    attribute = lowest(attributes)
+                    attributes &= attributes - _ONE
+                else:
+                    attribute = np.uint64(near[at])
+                x = points[row, attribute]
                 inside = (lo[e] <= x) & (x < hi[e])
                 at += step
                 e += _ONE
