@@ -271,7 +271,7 @@ def test_little_is_let_through_and_stored(
 )
 def test_what_is_kept_of_attributes(dims: int, constrained: int, size: int) -> None:
     """With steps, as a set, or as they are: bytes a box. Either way the answer is exact."""
-    boxes = some_boxes(COUNT, dims, constrained, seed=1)
+    boxes = some_boxes(COUNT // 5, dims, constrained, seed=1)
     boxes = taken(boxes, np.flatnonzero(np.diff(boxes.starts) == constrained))
     part = Bitmaps.of(boxes, dims)
     part.check()
@@ -283,7 +283,7 @@ def test_what_is_kept_of_attributes(dims: int, constrained: int, size: int) -> N
 
 @pytest.mark.parametrize("constrained", [1, 3, 8])
 def test_where_entries_begin_is_kept_only_if_it_differs(constrained: int) -> None:
-    mixed = some_boxes(COUNT, 9, constrained, seed=5)
+    mixed = some_boxes(COUNT // 5, 9, constrained, seed=5)
     widths = np.diff(mixed.starts)
     alike = taken(mixed, np.flatnonzero(widths == constrained))
     for boxes in (mixed, alike, taken(alike, np.arange(1))):
