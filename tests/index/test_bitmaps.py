@@ -21,7 +21,6 @@ from service.index.default.bitmaps_kernels import (
     STOP_BLOCK,
     TILE,
     WORDS,
-    Waiting,
     locate,
     look,
     lowest,
@@ -222,12 +221,7 @@ def let_through(part: Bitmaps, points: Points) -> int:
     cursor, looks = np.zeros(4, np.int64), np.empty((64 * together, len(points)), np.uint16)
     queue, counts = np.empty(64 * together, np.uint16), np.zeros(64 * together, np.uint16)
     table = np.empty((together * len(points), len(bits.attribute)), np.uint16)
-    waiting = Waiting(
-        np.empty((SETS, WORDS), np.uint64),
-        np.empty(SETS, np.int64),
-        np.empty(SETS * WORDS, np.uint64),
-        np.empty(SETS * WORDS, np.int64),
-    )
+    waiting = np.empty((4, SETS * WORDS), np.uint64)
     keys = np.empty(bitmaps_kernels._ROOM + TILE * (len(points) + SETS), np.int64)
     count = 0
     while cursor[STOP_BLOCK] < len(bits.blocks):
@@ -315,14 +309,14 @@ def test_values_beside_the_ends() -> None:
         reads(types.uint64, 2), types.uint64, reads(types.uint16, 2), types.int64, writes(types.uint64, 2)
     )
 )
-def lowest_met(lines, base, table, row, sets):  # type: ignore[no-untyped-def]
+def lowest_met(lines, base, table, row, waiting):  # type: ignore[no-untyped-def]
     """The first box that is in all lines of a row of the table, -1 if there is none."""
     prefetch(lines, base)
-    if not meet(lines, base, table, np.uint64(row), np.uint64(table.shape[1]), sets, np.uint64(1)):
+    if not meet(lines, base, table, np.uint64(row), np.uint64(table.shape[1]), waiting, np.uint64(1)):
         return -1
-    for word in range(sets.shape[1]):
-        if sets[1, word] != 0:
-            return 64 * word + np.int64(lowest(sets[1, word]))
+    for word in range(8):
+        if waiting[0, 8 + word] != 0:
+            return 64 * word + np.int64(lowest(waiting[0, 8 + word]))
     return -2
 
 
@@ -334,14 +328,16 @@ def test_lines_that_meet(rows: int, row: int) -> None:
     inside = rng.random((40, TILE)) < 0.9
     inside[:, -1] = True
     table = rng.integers(0, 33, (3, rows)).astype(np.uint16)
-    sets = np.zeros((3, WORDS), np.uint64)
+    waiting = np.zeros((4, 3 * WORDS), np.uint64)
     for chosen in (inside, inside & (np.arange(TILE) == TILE - 1), inside & False):
         lines = np.packbits(chosen, axis=1, bitorder="little").view(np.uint64)
         expected = chosen[7 + table[row]].all(axis=0)
-        first = lowest_met(lines, np.uint64(7), table, row, sets)
+        first = lowest_met(lines, np.uint64(7), table, row, waiting)
         assert first == (int(np.argmax(expected)) if expected.any() else -1)
-        assert np.array_equal(np.unpackbits(sets[1].view(np.uint8), bitorder="little").astype(bool), expected)
-        assert not sets[[0, 2]].any()
+        assert np.array_equal(
+            np.unpackbits(waiting[0, 8:16].view(np.uint8), bitorder="little") == 1, expected
+        )
+        assert not waiting[0, :8].any() and not waiting[0, 16:].any() and not waiting[1:].any()
 
 
 # ---- windows

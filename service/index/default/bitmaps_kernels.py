@@ -50,6 +50,10 @@ NEAR = 5
 SETS = 32
 """Sets of boxes that wait to be written as keys."""
 
+WORD, FIRST, LEFT, PLACE = range(4)
+"""Rows of what waits, ``uint64[4, 8 SETS]``: the words of the sets, one set behind the other; the key of the
+first box that each might have. To take them apart: words with boxes left, and the keys where these begin."""
+
 BLOCKS, STOP_BLOCK, NEXT, QUEUED = range(4)
 """Of a cursor: the first of the blocks whose tiles are in the queue, and the first behind them; the next tile
 in the queue, and how many are there."""
@@ -64,7 +68,7 @@ _ROOM = 2048
 _NONE, _ONE, _TWO, _THREE, _FOUR = (np.uint64(i) for i in range(5))
 _HALF, _BY_HULL, _BY_TILE = np.uint64(32), np.uint64(10), np.uint64(6)
 _HULLS, _TILE, _CHUNK, _WORDS, _NEAR, _SETS = (np.uint64(i) for i in (HULLS, TILE, CHUNK, WORDS, NEAR, SETS))
-_WORD, _IN_BLOCK = np.uint64(64), np.uint64(63)
+_BOXES, _IN_BLOCK = np.uint64(64), np.uint64(63)
 _BOX = np.uint64(2**31 - 1)
 _SURE = np.uint64(1 << 31)
 """Of a key: no comparison can change it."""
@@ -108,17 +112,6 @@ class Exact(NamedTuple):
     slots: NDArray[np.int32]
 
 
-class Waiting(NamedTuple):
-    """Sets of boxes that wait to be written as keys, ``uint64[SETS, 8]``, with the keys of the first boxes of
-    their tiles, ``int64[SETS]``; and room to take them apart, for words of 64 boxes and the keys where these
-    begin: ``uint64[8 SETS]``, ``int64[8 SETS]``."""
-
-    sets: NDArray[np.uint64]
-    firsts: NDArray[np.int64]
-    words: NDArray[np.uint64]
-    places: NDArray[np.int64]
-
-
 _BITS_COLUMNS = (
     reads(types.int64, 2),
     reads(types.uint8, 1),
@@ -137,17 +130,11 @@ _EXACT_COLUMNS = (
 )
 _BITS: Any = types.NamedTuple(_BITS_COLUMNS, Bits)  # type: ignore[no-untyped-call]
 _EXACT: Any = types.NamedTuple(_EXACT_COLUMNS, Exact)  # type: ignore[no-untyped-call]
-_WAITING_COLUMNS = (
-    writes(types.uint64, 2),
-    writes(types.int64, 1),
-    writes(types.uint64, 1),
-    writes(types.int64, 1),
-)
-_WAITING: Any = types.NamedTuple(_WAITING_COLUMNS, Waiting)  # type: ignore[no-untyped-call]
 _STEPS = reads(types.uint16, 2)
 _POINTS = reads(types.float64, 2)
 _CUTS = reads(types.float64, 2)
 _KEYS = writes(types.int64, 1)
+_WAITING = writes(types.uint64, 2)
 
 
 def _prefetch(_context, array, at):  # type: ignore[no-untyped-def]
@@ -186,9 +173,9 @@ def lowest(bits):  # type: ignore[no-untyped-def]
     return place
 
 
-def _meet(_context, lines, base, table, row, rows, sets, at):  # type: ignore[no-untyped-def]
+def _meet(_context, lines, base, table, row, rows, waiting, at):  # type: ignore[no-untyped-def]
     def build(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        lines, table, sets = (
+        lines, table, waiting = (
             context.make_array(signature.args[i])(context, builder, args[i]) for i in (0, 2, 5)
         )
         word, whole = ir.IntType(64), ir.IntType(64 * WORDS)
@@ -203,23 +190,23 @@ def _meet(_context, lines, base, table, row, rows, sets, at):  # type: ignore[no
             address = builder.bitcast(builder.gep(lines.data, [first]), line.as_pointer())
             builder.store(builder.and_(builder.load(left), builder.load(address, align=8)), left)
         boxes = builder.load(left)
-        place = builder.gep(sets.data, [builder.mul(args[6], word(WORDS))])
+        place = builder.gep(waiting.data, [builder.mul(args[6], word(WORDS))])
         builder.store(boxes, builder.bitcast(place, line.as_pointer()), align=8)
         return builder.icmp_unsigned("!=", builder.bitcast(boxes, whole), whole(0))
 
-    return types.boolean(lines, types.uint64, table, types.uint64, types.uint64, sets, types.uint64), build
+    return types.boolean(lines, types.uint64, table, types.uint64, types.uint64, waiting, types.uint64), build
 
 
 @instruction(_meet)
-def meet(lines, base, table, row, rows, sets, at):  # type: ignore[no-untyped-def]
-    """Writes the boxes that are in all of the lines ``base + table[row, j]`` for j below ``rows`` to
-    ``sets[at]``. Returns whether there are any."""
+def meet(lines, base, table, row, rows, waiting, at):  # type: ignore[no-untyped-def]
+    """Writes the boxes that are in all of the lines ``base + table[row, j]`` for j below ``rows`` as
+    the set ``at`` of those that wait. Returns whether there are any."""
     some = _NONE
     for word in range(_WORDS):
         boxes = _ALL
         for j in range(rows):
             boxes &= lines[base + np.uint64(table[row, j]), word]
-        sets[at, word] = boxes
+        waiting[WORD, at * _WORDS + word] = boxes
         some |= boxes
     return some != _NONE
 
@@ -279,7 +266,7 @@ def look(bits, steps, cursor, queue, table, looks, counts):  # type: ignore[no-u
     tiles."""
     blocks, attribute, shift, line, hulls, _ = bits
     first, queued = np.uint64(cursor[STOP_BLOCK]), _NONE
-    stop = min(first + np.uint64(len(counts)) // _WORD, np.uint64(blocks.shape[0]))
+    stop = min(first + (np.uint64(len(counts)) >> _BY_TILE), np.uint64(blocks.shape[0]))
     for number in range(first, stop):
         first_row, stop_row = np.uint64(blocks[number, FIRST_ROW]), np.uint64(blocks[number, STOP_ROW])
         shared = first_row + np.uint64(blocks[number, SHARED])
@@ -312,21 +299,21 @@ def look(bits, steps, cursor, queue, table, looks, counts):  # type: ignore[no-u
 def spread(waiting, count, used, found):  # type: ignore[no-untyped-def]
     """Writes the keys of the boxes in the first ``count`` sets behind the first ``used``. Returns the number
     of keys. O(count + keys), without a branch that depends on them."""
-    sets, firsts, words, places = waiting
     left, some = np.uint64(used), _NONE
     for one in range(count):
         for word in range(_WORDS):
-            words[some] = sets[one, word]
-            places[some] = np.uint64(firsts[one]) + word * _WORD
-            some += np.uint64(sets[one, word] != _NONE)
+            boxes = waiting[WORD, one * _WORDS + word]
+            waiting[LEFT, some] = boxes
+            waiting[PLACE, some] = waiting[FIRST, one] + word * _BOXES
+            some += np.uint64(boxes != _NONE)
     while some != _NONE:
         again = _NONE
         for one in range(some):
-            boxes, place = words[one], np.uint64(places[one])
+            boxes, place = waiting[LEFT, one], waiting[PLACE, one]
             found[left] = place + lowest(boxes)
             left += _ONE
             boxes &= boxes - _ONE
-            words[again], places[again] = boxes, place
+            waiting[LEFT, again], waiting[PLACE, again] = boxes, place
             again += np.uint64(boxes != _NONE)
         some = again
     return left
@@ -338,7 +325,6 @@ def sweep(bits, cursor, queue, table, looks, counts, waiting, used, found):  # t
     tile from the queue, as long as there is room. What ``look`` has written is used up, and the cursor moved.
     ``found``: room for _ROOM + TILE * (m + SETS) keys. Returns the number of keys. O(looks)."""
     blocks, _, _, _, _, lines = bits
-    sets, firsts, _, _ = waiting
     left, filled = np.uint64(used), _NONE
     first, points = np.uint64(cursor[BLOCKS]), np.uint64(looks.shape[1])
     at, queued = np.uint64(cursor[NEXT]), np.uint64(cursor[QUEUED])
@@ -378,9 +364,9 @@ def sweep(bits, cursor, queue, table, looks, counts, waiting, used, found):  # t
                 prefetch(lines, fetched * _WORDS)
             line += step
             point = np.uint64(looks[tile, one])
-            firsts[filled] = (point << _HALF) + first_box
+            waiting[FIRST, filled] = (point << _HALF) + first_box
             # A set without a box is written over by the next. How many are empty, nothing can foretell.
-            some = meet(lines, base, table, (tile >> _BY_TILE) * points + point, rows, sets, filled)
+            some = meet(lines, base, table, (tile >> _BY_TILE) * points + point, rows, waiting, filled)
             filled += np.uint64(some)
             if filled == _SETS:
                 left = np.uint64(spread(waiting, filled, left, found))
@@ -574,12 +560,7 @@ def search(arena, version, points, out):  # type: ignore[no-untyped-def]
     table = np.empty((together * most, widest), np.uint16)
     queue, counts = np.empty(64 * together, np.uint16), np.zeros(64 * together, np.uint16)
     looks = np.empty((64 * together, most), np.uint16)
-    waiting = Waiting(
-        np.empty((SETS, WORDS), np.uint64),
-        np.empty(SETS, np.int64),
-        np.empty(SETS * WORDS, np.uint64),
-        np.empty(SETS * WORDS, np.int64),
-    )
+    waiting = np.empty((4, SETS * WORDS), np.uint64)
     found = np.empty(_ROOM + TILE * (most + SETS), np.int64)
     steps = np.empty((most, dims), np.uint16)
     cursor = np.empty(4, np.int64)
