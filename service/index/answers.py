@@ -130,7 +130,7 @@ def difference(hits: Hits, batch: int) -> Borders:
     return Borders(moved_rows[:count], moved_slots[:count], entered[:count])
 
 
-def sorted_in_half(keys: Keys, rows: int) -> tuple[NDArray[np.uint32], int] | None:
+def _sorted_in_half(keys: Keys, rows: int) -> tuple[NDArray[np.uint32], int] | None:
     """The keys of ``rows`` rows, sorted, each as ``row * span + its lower half``, and span: half the bytes
     sort in half the time. None where they are few, or do not go into 32 bits. O(k log k)."""
     if len(keys) <= _FEW:
@@ -145,7 +145,7 @@ def sorted_in_half(keys: Keys, rows: int) -> tuple[NDArray[np.uint32], int] | No
 
 def _hits(keys: Keys, rows: int) -> Hits:
     found = np.empty(len(keys), np.int32), np.empty(len(keys), np.int32)
-    packed = sorted_in_half(keys, rows)
+    packed = _sorted_in_half(keys, rows)
     if packed is not None:
         count = _unpack(*packed, *found)
         return Hits(found[0][:count], found[1][:count])

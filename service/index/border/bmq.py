@@ -33,16 +33,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.index.answers import Collector, Keys, as_points, require_one_shape
-from service.index.border.bmq_kernels import choose_ways, compare, locate, stab, unpack, walk
+from service.index.border.bmq_kernels import choose_ways, compare, locate, stab, walk
 from service.index.border.bmq_lists import anchored, check_anchors, check_lists, merged, rs_lists
 from service.index.border.bmq_queries import QueryTable
 from service.index.border.bmq_types import NO_ANCHORS, Anchors, Queries, RSLists, nbytes
+from service.index.crossings import borders_of
 from service.index.protocol import Borders, Bounds, Hits, Points, Slots
 
 _MOST_NODES = 2**31 - 1
-
-_FEW = 512
-"""Below this many keys, what is saved by sorting less is spent on packing."""
 
 Places = NDArray[np.int32]
 """``int32[m, d]``: the nodes of the settled lists that hold m points, one an attribute."""
@@ -186,8 +184,7 @@ class BMQIndex:
             count += walk(queries, lists, points, both, by_members, keys[count:])
             if compared:
                 count += compare(queries, lists, anchors, points, both, by_members, keys[count:])
-        borders = _borders(keys[:count], batch, queries.span)
-        return Crossing(borders, tours[0].places[batch:], accessed)
+        return Crossing(borders_of(keys[:count], batch), tours[0].places[batch:], accessed)
 
     def rs_list(self, attribute: int = 0) -> list[RSNode]:
         """The settled RS list of an attribute, as the paper draws it: without the head. O(size); to look at.
@@ -260,18 +257,3 @@ def _tour(filed: _Filed, points: Points, near: Places | None) -> _Tour:
     by_members = np.empty(batch, np.bool_)
     places = _places(lists, points, _nowhere(batch, points.shape[1]) if near is None else near)
     return _Tour(lists, anchors, places, by_members, *choose_ways(lists, anchors, places, by_members))
-
-
-def _borders(keys: Keys, batch: int, span: int) -> Borders:
-    """The answer that keys of ``batch`` moves stand for; the keys are sorted in place."""
-    if len(keys) > _FEW and batch * span * 2 <= 1 << 32:
-        # Half the bytes sort in half the time.
-        packed = keys.astype(np.uint32)
-        packed.sort()
-        keys[:] = packed
-    else:
-        keys.sort()
-    most = len(keys)
-    found = Borders(np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.bool_))
-    count = unpack(keys, span, *found)
-    return Borders(found.rows[:count], found.slots[:count], found.entered[:count])

@@ -10,7 +10,7 @@ With several attributes every box so found goes through the cross-check (Sect. 4
 one attribute must hold the new point in all others, one that is left must have held the old point. A slot
 of several boxes is entered only if none of its boxes held the old point, and left only if none holds the new.
 
-A change of membership is reported as the *key* ``(row * span + slot) * 2``, plus 1 if the slot was entered.
+A change of membership is reported as the *key* ``row << 32 | slot << 1``, plus 1 if the slot was entered.
 Indexes in the inner loops are unsigned: one that may be negative has to be wrapped, which costs more than all
 the rest. Not for: making the lists (``bmq_list_kernels``).
 """
@@ -215,7 +215,7 @@ def walk(queries, lists, points, places, skipped, out):  # type: ignore[no-untyp
     """
     starts, boxes, partners, owners = lists.starts, lists.boxes, lists.partners, lists.owners
     lo, hi, slots, siblings = queries.lo, queries.hi, queries.slots, queries.siblings
-    removed_at, version, span = queries.removed_at, queries.version, queries.span
+    removed_at, version = queries.removed_at, queries.version
     batch, dims = len(skipped), points.shape[1]
     several = dims > 1
     checked = several or lists.version != version
@@ -223,7 +223,7 @@ def walk(queries, lists, points, places, skipped, out):  # type: ignore[no-untyp
     for row in range(batch):
         if skipped[row]:
             continue
-        first = row * span * 2
+        first = np.int64(row) << 32
         for k in range(dims):
             was, now = places[row, k], places[row + batch, k]
             low, high, up = min(was, now), max(was, now), was < now
@@ -243,7 +243,7 @@ def walk(queries, lists, points, places, skipped, out):  # type: ignore[no-untyp
                         slot = np.int64(slots[box])
                         other = row + (1 - side) * batch
                         counts = counts and not others_hold(lo, hi, siblings, box, points, other)
-                out[np.uint64(needed)] = first + slot * 2 + side
+                out[np.uint64(needed)] = first | slot << 1 | side
                 needed += counts
     return needed
 
@@ -255,7 +255,7 @@ def compare(queries, lists, anchors, points, places, chosen, out):  # type: igno
     Arguments as ``walk`` takes them. Returns the number of keys, of which the first ``len(out)`` are written.
     O(m + entries read, times d for members).
     """
-    lo, hi, slots, siblings, span = queries.lo, queries.hi, queries.slots, queries.siblings, queries.span
+    lo, hi, slots, siblings = queries.lo, queries.hi, queries.slots, queries.siblings
     batch, several = len(chosen), points.shape[1] > 1
     found = np.empty(64, np.int32)
     needed = 0
@@ -275,35 +275,7 @@ def compare(queries, lists, anchors, points, places, chosen, out):  # type: igno
                 if others_hold(lo, hi, siblings, box, points, there):
                     continue
                 if needed < len(out):
-                    out[np.uint64(needed)] = (row * span + np.int64(slots[np.uint64(box)])) * 2 + side
+                    slot = np.int64(slots[np.uint64(box)])
+                    out[np.uint64(needed)] = np.int64(row) << 32 | slot << 1 | side
                 needed += 1
     return needed
-
-
-@kernel(
-    types.int64(
-        reads(types.int64, 1),
-        types.int64,
-        writes(types.int32, 1),
-        writes(types.int32, 1),
-        writes(types.boolean, 1),
-    )
-)
-def unpack(keys, span, rows, slots, entered):  # type: ignore[no-untyped-def]
-    """Splits sorted keys into the columns of borders, each once; returns how many. O(keys + rows)."""
-    count = np.uint64(0)
-    row = np.int64(0)
-    first = np.int64(0)
-    last = np.int64(-1)
-    for key in keys:
-        if key == last:
-            continue
-        while key - first >= 2 * span:
-            row += 1
-            first += 2 * span
-        rows[count] = row
-        slots[count] = (key - first) >> 1
-        entered[count] = key % 2 == 1
-        count += np.uint64(1)
-        last = key
-    return np.int64(count)

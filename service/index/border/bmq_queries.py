@@ -55,7 +55,7 @@ class QueryTable:
     @property
     def queries(self) -> Queries:
         """The table as kernels read it, at the latest version."""
-        return Queries(*self._views, version=self.version, span=len(self._box_of))
+        return Queries(*self._views, version=self.version)
 
     def add(self, slots: Slots, lo: Bounds, hi: Bounds) -> int:
         """Appends boxes in the order of their first lower ends, so that boxes which answer together lie

@@ -70,7 +70,7 @@ class Queries(NamedTuple):
 
     ``lo``, ``hi``: ``float64[capacity, d]``. ``slots``: ``int32``. ``siblings``: the next box of the same
     slot, in a ring; a lone box is its own. ``removed_at``: the version from which the box is no more.
-    A box lives where that is later than ``version``. ``span`` exceeds every slot.
+    A box lives where that is later than ``version``.
     """
 
     lo: Bounds
@@ -79,7 +79,6 @@ class Queries(NamedTuple):
     siblings: NDArray[Any]
     removed_at: NDArray[Any]
     version: int
-    span: int
 
 
 _INT32 = reads(types.int32, 1)
@@ -90,7 +89,7 @@ RS_LISTS: Any = types.NamedTuple(  # type: ignore[no-untyped-call]
 )
 ANCHORS: Any = types.NamedUniTuple(_INT32, 5, Anchors)  # type: ignore[no-untyped-call]
 QUERIES: Any = types.NamedTuple(  # type: ignore[no-untyped-call]
-    (_ENDS, _ENDS, _INT32, _INT32, _INT32, types.int64, types.int64), Queries
+    (_ENDS, _ENDS, _INT32, _INT32, _INT32, types.int64), Queries
 )
 
 

@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 
 from service.index.answers import Collector, Keys, as_points, difference, require_one_shape
 from service.index.boxes import REMOVED, Boxes, LiveSlots, living, no_boxes
+from service.index.crossings import borders_of
 from service.index.default.chooser import Choose, Shape, chosen, scan_ns
-from service.index.default.crossings import borders_of
 from service.index.default.delta import Delta
 from service.index.default.fresh import Fresh, FreshPart
 from service.index.default.level import Level, PartView, fresh_view
