@@ -350,7 +350,7 @@ def test_keys_that_are_fewer_when_asked_again() -> None:
 def test_every_room_for_keys_is_enough_or_is_said_to_be_too_little() -> None:
     lo = np.arange(40.0)[:, None]
     boxes = sparse(np.arange(40, dtype=np.int32), lo, lo + np.arange(1, 41)[:, None] % 7 + 0.5)
-    lists = BorderLists(boxes, 1)
+    lists = BorderLists(boxes)
     before, after = np.array([[3.0], [20.0]]), np.array([[12.0], [11.2]])
     living, far = np.empty(0, np.int32), np.zeros(2, np.bool_)
     expected = np.empty(100, np.int64)
@@ -383,7 +383,7 @@ def test_sparse_boxes_are_the_boxes(data: st.DataObject) -> None:
     one, other = in_order(kept), in_order(taken(kept, order))
     assert np.array_equal(one.slots, other.slots)
     assert all(map(np.array_equal, dense(one, dims), dense(other, dims)))
-    BorderLists(kept, dims).check()
+    BorderLists(kept).check()
 
 
 def test_every_move_of_a_grid_of_pairs_of_boxes() -> None:

@@ -28,6 +28,7 @@ FILES = (
     "test_baselines_boxes.py",
     "test_baselines_borders.py",
     "test_contract.py",
+    "test_border_lists.py",
     "test_crossings.py",
     "test_fresh.py",
 )

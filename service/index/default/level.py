@@ -46,9 +46,8 @@ class PartView(NamedTuple):
 class Level:
     """n boxes in parts; see the module. Built in O(n log n)."""
 
-    def __init__(self, boxes: Sparse, parts: Sequence[tuple[Part, PartView]], dims: int) -> None:
+    def __init__(self, boxes: Sparse, parts: Sequence[tuple[Part, PartView]]) -> None:
         """``boxes``: the living ones of the parts, in any order."""
-        self._dims = dims
         self.parts: tuple[Part, ...] = tuple(part for part, _ in parts)
         self.views = [view for _, view in parts]
         self._by_slot = [np.argsort(part.slots, kind="stable").astype(np.int32) for part in self.parts]
@@ -62,14 +61,14 @@ class Level:
         choices = choose(boxes, dims) if len(boxes) else ()
         parts = [STRUCTURES[one.structure].make(one.boxes, dims) for one in choices]
         return cls(
-            boxes, [(part, _viewed(part, one, dims)) for part, one in zip(parts, choices, strict=True)], dims
+            boxes, [(part, _viewed(part, one, dims)) for part, one in zip(parts, choices, strict=True)]
         )
 
     @classmethod
     def around(cls, part: FreshPart, version: int, dims: int) -> Level:
         """The boxes of a grid, where they are, for versions from this on."""
         boxes = taken(part.boxes(), np.flatnonzero(part.removed_at > version))
-        return cls(boxes, [(part, fresh_view(part, dims))], dims)
+        return cls(boxes, [(part, fresh_view(part, dims))])
 
     @property
     def unique(self) -> bool:
@@ -100,7 +99,7 @@ class Level:
     def borders(self) -> tuple[BorderLists, ...]:
         """One for each part; made when they are first asked for."""
         if self._lists is None:
-            self._lists = tuple(BorderLists(part.boxes(), self._dims) for part in self.parts)
+            self._lists = tuple(BorderLists(part.boxes()) for part in self.parts)
         return self._lists
 
     def remove(self, slots: Slots, version: int) -> None:
