@@ -11,6 +11,7 @@ Not for: finding hits.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 from numba import types
@@ -20,6 +21,7 @@ from service.index.kernel import kernel, reads, writes
 from service.index.protocol import Borders, BoxIndex, Hits, Points
 
 Keys = NDArray[np.int64]
+Answer = TypeVar("Answer")
 
 _LEAST_ROOM = 1024
 #: Room for so many keys stays in the cache until the next call; more is given back.
@@ -43,8 +45,8 @@ class Collector:
         self._spare: list[Keys] = []
 
     def hits(self, fill: Callable[[Keys], int], rows: int) -> Hits:
-        """The answer of ``fill(out)`` about a batch of ``rows`` points; see ``keys``. Sorted by (row, slot).
-        O(h log h) for h keys, besides ``fill``."""
+        """The answer of ``fill(out)``, see ``answered``, about a batch of ``rows`` points, sorted by (row,
+        slot). O(h log h) for h keys, besides ``fill``."""
         keys, needed = self._filled(self._room(), fill, rows)
         hits = _hits(keys[:needed], rows)
         self._keep(keys)
@@ -60,10 +62,17 @@ class Collector:
         return tuple.__new__(Hits, (found[0], found[1]))
 
     def keys(self, fill: Callable[[Keys], int], rows: int) -> Keys:
-        """All that ``fill(out)`` has: it writes at most ``len(out)`` keys and returns how many there are.
-        Asked once more it may have fewer, never more."""
+        """All that ``fill(out)`` has, to be kept; see ``answered``."""
         keys, needed = self._filled(np.empty(0, np.int64), fill, rows)
         return keys[:needed]
+
+    def answered(self, fill: Callable[[Keys], int], rows: int, answer: Callable[[Keys], Answer]) -> Answer:
+        """What ``answer(keys)`` makes of all that ``fill(out)`` has, and must not keep: that writes at most
+        ``len(out)`` keys and returns how many there are. Asked once more it may have fewer, never more."""
+        keys, needed = self._filled(self._room(), fill, rows)
+        answered = answer(keys[:needed])
+        self._keep(keys)
+        return answered
 
     def _room(self) -> Keys:
         try:

@@ -343,7 +343,7 @@ def test_keys_that_are_fewer_when_asked_again() -> None:
         out[: min(found, len(out))] = 7
         return found
 
-    assert Collector().keys(fill, 1).tolist() == [7, 7, 7]
+    assert Collector().answered(fill, 1, np.ndarray.tolist) == [7, 7, 7]
     assert len(calls) == 2
 
 

@@ -288,12 +288,13 @@ def search(  # type: ignore[no-untyped-def]
     # By axis, of both ends of each move: the value, its step and cell, and how many borders are at most it.
     xs, wanted = np.empty((count_axes, _ENDS)), np.empty((count_axes, _ENDS), np.uint32)
     its_cells, ranks = np.empty(_ENDS, np.uint64), np.empty((count_axes, _ENDS), np.uint64)
+    crossed = np.empty(_ROWS, np.int64)
     one_by_one = len(partners) > 0
     whole = len(removed_at) == 0
     found = np.int64(0)
     for first in range(0, before.shape[0], _ROWS):
         stop = min(first + _ROWS, before.shape[0])
-        crossed = np.zeros(_ROWS, np.int64)
+        crossed[:] = 0
         for k in range(count_axes):
             a, origin, a_half = axes[k, ATTRIBUTE], scales[k, HALF_ORIGIN], scales[k, STEPS]
             least, last = scales[k, LEAST], scales[k, MOST]

@@ -51,6 +51,8 @@ class Level:
         self.parts: tuple[Part, ...] = tuple(part for part, _ in parts)
         self.views = [view for _, view in parts]
         self._by_slot = [np.argsort(part.slots, kind="stable").astype(np.int32) for part in self.parts]
+        #: What a point is predicted to cost; NaN where nobody predicted it.
+        self.predicted_ns = sum(view.predicted_ns for view in self.views)
         self.several = Several(boxes)
         self._living = [Living(part.removed_at) for part in self.parts]
         self._lists: tuple[BorderLists, ...] | None = None
@@ -84,11 +86,6 @@ class Level:
     def living(self) -> int:
         """Its boxes that are not removed."""
         return sum(view.boxes - view.removed for view in self.views)
-
-    @property
-    def predicted_ns(self) -> float:
-        """What a point is predicted to cost; NaN where nobody predicted it."""
-        return sum(view.predicted_ns for view in self.views)
 
     @property
     def nbytes(self) -> int:
@@ -141,7 +138,8 @@ class Level:
         found = 0
         for living, lists in zip(self._living, self.borders, strict=True):
             marks = living.marks(version, len(before))
-            found += lists.search(before, after, marks, version, worth_ns, far, out[found:])
+            room = out[found:] if found else out
+            found += lists.search(before, after, marks, version, worth_ns, far, room)
         return found
 
     def check(self) -> None:

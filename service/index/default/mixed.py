@@ -335,20 +335,24 @@ class DefaultIndex:
             far = np.zeros(len(before), np.bool_)
         else:  # that a point is nowhere, no crossed border tells
             far = _nowhere(before) | _nowhere(after)
-        keys = self._near_moves(snapshot, before, after, far)
-        if len(far) and far.all():
-            self._far_batches = min(self._far_batches + 1, _MOST_FAR)
-            self._straight = self._far_batches
-            return self._moved(snapshot, before, after)
-        self._far_batches = 0
-        if snapshot.delta.size:  # it has no lists: both ends are looked up in it for every row
-            delta = snapshot._replace(free=snapshot.free[:0], parts=())
-            keys.append(_as_keys(self._moved(delta, before, after), None))
-        if far.any():
-            rows = np.flatnonzero(far)
-            filed = snapshot._replace(delta=_NOTHING)
-            keys.append(_as_keys(self._moved(filed, before[rows], after[rows]), rows))
-        return borders_of(keys[0] if len(keys) == 1 else np.concatenate([*keys, _NO_KEYS]), len(before))
+        version, levels = snapshot.version, self._as_levels(snapshot)
+        worth_ns = _two_look_ups_ns(levels)
+        ends: list[int] = []
+
+        def fill(out: Keys) -> int:
+            ends.clear()
+            found = 0
+            for level in levels:
+                room = out[found:] if found else out
+                found += level.moved(before, after, version, worth_ns, far, room)
+                ends.append(found)
+            return found
+
+        def answer(keys: Keys) -> Borders:
+            keys = _by_slot(levels, ends, keys, before, after)
+            return self._crossed(snapshot, before, after, far, keys)
+
+        return self._moves.answered(fill, len(before), answer)
 
     def follow_moves(self) -> None:
         """Makes now what the first question about moves would have to wait for, and from now on with every
@@ -368,20 +372,32 @@ class DefaultIndex:
             self._around = known = part, Level.around(part, snapshot.version, self.dims)
         return (*snapshot.levels, known[1])
 
-    def _near_moves(
-        self, snapshot: _Snapshot, before: Points, after: Points, far: NDArray[np.bool_]
-    ) -> list[Keys]:
-        """The moves of rows that cross few borders, in the levels; sets ``far`` for the others."""
-        version, levels = snapshot.version, self._as_levels(snapshot)
-        worth_ns = _two_look_ups_ns(levels)
-        found: list[Keys] = []
-        for level in levels:
-            keys = self._moves.keys(
-                lambda out, level=level: level.moved(before, after, version, worth_ns, far, out),  # type: ignore[misc]
-                len(before),
-            )
-            found.append(level.several.settled(keys, before, after))
-        return [keys[~far[keys >> 32]] for keys in found] if far.any() else found
+    def _crossed(
+        self,
+        snapshot: _Snapshot,
+        before: Points,
+        after: Points,
+        far: NDArray[np.bool_],
+        keys: Keys,
+    ) -> Borders:
+        """The answer, from the keys of moves that cross few borders of the levels, and of ``far`` ones from
+        looking up both ends."""
+        beyond = np.count_nonzero(far)
+        if beyond and beyond == len(far):
+            self._far_batches = min(self._far_batches + 1, _MOST_FAR)
+            self._straight = self._far_batches
+            return self._moved(snapshot, before, after)
+        self._far_batches = 0
+        if beyond:  # what an earlier level has said of them
+            keys = keys[~far[keys >> 32]]
+        if snapshot.delta.size:  # it has no lists: both ends are looked up in it for every row
+            delta = snapshot._replace(free=snapshot.free[:0], parts=())
+            keys = np.concatenate([keys, _as_keys(self._moved(delta, before, after), None)])
+        if beyond:
+            rows = np.flatnonzero(far)
+            filed = snapshot._replace(delta=_NOTHING)
+            keys = np.concatenate([keys, _as_keys(self._moved(filed, before[rows], after[rows]), rows)])
+        return borders_of(keys, len(before))
 
     def _moved(self, snapshot: _Snapshot, before: Points, after: Points) -> Borders:
         """The borders by looking up both ends."""
@@ -454,7 +470,6 @@ class DefaultIndex:
 
 
 _NOTHING = no_boxes(0, 0)
-_NO_KEYS = np.empty(0, np.int64)
 
 
 def _free_view(free: Slots) -> PartView:
@@ -539,6 +554,15 @@ def _two_look_ups_ns(levels: tuple[Level, ...]) -> float:
     """What looking up both ends of a move is predicted to cost."""
     predicted_ns = sum(level.predicted_ns for level in levels)
     return 2 * predicted_ns if predicted_ns < math.inf else _UNPREDICTED_NS
+
+
+def _by_slot(levels: tuple[Level, ...], ends: list[int], keys: Keys, before: Points, after: Points) -> Keys:
+    """The keys by slot, from keys by box of which those of each level end at ``ends``. Each level settles its
+    own: a slot may have had several boxes where it is no more."""
+    if all(level.unique for level in levels):
+        return keys
+    own = zip(levels, [0, *ends[:-1]], ends, strict=True)
+    return np.concatenate([level.several.settled(keys[a:b], before, after) for level, a, b in own])
 
 
 def _as_keys(moved: Borders, rows: NDArray[np.intp] | None) -> Keys:
