@@ -132,7 +132,7 @@ def test_borders_in_order(law: str) -> None:
     lists = BorderLists(sparse(np.arange(len(lo), dtype=np.int32), lo, hi))
     lists.check()
     assert (lists._lists.axes[:, IN_STEPS] != NOT_KEPT).tolist() == [in_steps]
-    assert lists.nbytes < (20 if in_steps else 28) * np.isfinite(np.concatenate([lo, hi])).sum()
+    assert lists.nbytes < (22 if in_steps else 30) * np.isfinite(np.concatenate([lo, hi])).sum()
 
 
 def test_rows_that_are_nowhere_are_passed_over() -> None:

@@ -51,6 +51,8 @@ from service.index.default.part import Sparse
 from service.index.protocol import Points
 
 _BORDERS_A_CELL = 4
+_BEYOND_ALL = 2**31 - 1
+"""The place of an upper border that is infinite."""
 _SHARED = 64
 """Of so many borders, one may have the step of the one before."""
 _REACH = 16
@@ -76,7 +78,8 @@ class BorderLists:
     that several can be compared at a time.
 
     Boxes that constrain one attribute, all the same, have their borders in pairs: ``partners`` is by border
-    the place of the other one of its box, -1 if that is infinite. So no box is looked at.
+    the place of the other one of its box; of an infinite one, one before or behind all others. So no box is
+    looked at, and ``slots`` are by border too.
 
     Built in O(c log c).
     """
@@ -114,7 +117,6 @@ class BorderLists:
             # Where a box begins, and what it constrains, is neither looked up nor kept.
             width = int(widths[0])
             starts, attributes = np.zeros(1, np.int64), attributes[:width].copy()
-        self._slots = boxes.slots
         self._lists = Lists(
             _frozen(starts),
             _frozen(attributes),
@@ -128,14 +130,18 @@ class BorderLists:
             _frozen(axes),
             _frozen(np.concatenate(cells)),
         )
-        self._partners = _partners(owners, len(boxes)) if width == 1 else np.empty(0, np.int32)
+        self._count = len(boxes)
+        self._slots, self._partners = boxes.slots, np.empty(0, np.int32)
+        if width == 1:
+            self._slots, self._partners = boxes.slots[owners >> 1], _partners(owners, len(boxes))
 
     @property
     def nbytes(self) -> int:
         """Without the boxes, which belong to the part."""
         lists = self._lists
         columns = lists.values, lists.steps, lists.owners, lists.cells, self._partners
-        return sum(column.nbytes for column in columns)
+        by_border = self._slots.nbytes if len(self._partners) else 0
+        return by_border + sum(column.nbytes for column in columns)
 
     def search(
         self,
@@ -191,8 +197,8 @@ class BorderLists:
     def check(self) -> None:
         """Asserts that the lists are the borders of the boxes. O(c log c)."""
         starts, attributes, width, lo, hi, _, steps, owners, scales, axes, _ = self._lists
-        owner = np.repeat(np.arange(len(self._slots)), width or np.diff(starts))
-        attribute = np.tile(attributes, len(self._slots)) if width else attributes
+        owner = np.repeat(np.arange(self._count), width or np.diff(starts))
+        attribute = np.tile(attributes, self._count) if width else attributes
         expected = {
             (int(a), float(v), int(b) << 1 | side)
             for side, ends in enumerate((lo, hi))
@@ -213,7 +219,8 @@ class BorderLists:
         assert listed == sorted(expected)
         if len(self._partners):
             ends = {owner: place for place, owner in enumerate(owners.tolist())}
-            assert self._partners.tolist() == [ends.get(owner ^ 1, -1) for owner in ends]
+            beyond = -1, _BEYOND_ALL
+            assert self._partners.tolist() == [ends.get(owner ^ 1, beyond[owner & 1 == 0]) for owner in ends]
 
 
 def _frozen(column: NDArray[Any]) -> NDArray[Any]:
@@ -225,7 +232,8 @@ def _frozen(column: NDArray[Any]) -> NDArray[Any]:
 
 def _partners(owners: NDArray[np.int32], boxes: int) -> NDArray[np.int32]:
     """See ``BorderLists``. O(borders)."""
-    place = np.full(2 * boxes, -1, np.int32)
+    place = np.empty(2 * boxes, np.int32)
+    place[::2], place[1::2] = -1, _BEYOND_ALL
     place[owners] = np.arange(len(owners), dtype=np.int32)
     partners: NDArray[np.int32] = place[owners ^ 1]
     return partners

@@ -289,7 +289,7 @@ def search(  # type: ignore[no-untyped-def]
     xs, wanted = np.empty((count_axes, _ENDS)), np.empty((count_axes, _ENDS), np.uint32)
     its_cells, ranks = np.empty(_ENDS, np.uint64), np.empty((count_axes, _ENDS), np.uint64)
     crossed = np.empty(_ROWS, np.int64)
-    one_by_one = len(partners) > 0
+    paired = len(partners) > 0
     whole = len(removed_at) == 0
     found = np.int64(0)
     for first in range(0, before.shape[0], _ROWS):
@@ -335,7 +335,6 @@ def search(  # type: ignore[no-untyped-def]
                             rank = _gallop(values, near, stop_at, xs[k, i])
                         passed = np.uint64(rank) - place
                     ranks[k, i] = np.int64(place + passed) - shift
-                    prefetch(owners, ranks[k, i])
             else:
                 for i in range(at):
                     place = ranks[k, i]
@@ -347,9 +346,14 @@ def search(  # type: ignore[no-untyped-def]
                         stop_at = np.int64(cells[its_cells[i] + _ONE])
                         rank = above(lists, k, rank, stop_at, xs[k, i], wanted[k, i])
                     ranks[k, i] = rank
-                    prefetch(owners, ranks[k, i])
             for i in range(np.uint64(stop - first)):
-                crossed[i] += np.int64(ranks[k, _TWO * i + _ONE] - ranks[k, _TWO * i])
+                low = ranks[k, _TWO * i]
+                crossed[i] += np.int64(ranks[k, _TWO * i + _ONE] - low)
+                if paired:
+                    prefetch(partners, low)
+                    prefetch(slots, low)
+                else:
+                    prefetch(owners, low)
         for row in range(first, stop):
             at = _TWO * np.uint64(row - first)
             if far[row]:
@@ -357,25 +361,24 @@ def search(  # type: ignore[no-untyped-def]
             if crossed[row - first] > most:
                 far[row] = True
                 continue
-            if one_by_one:
+            if paired:
                 for k in range(count_axes):
-                    low, high = ranks[k, at], ranks[k, at + _ONE]
+                    low, high = np.int64(ranks[k, at]), np.int64(ranks[k, at + _ONE])
                     apart = np.uint32(high - low)
                     base = np.int64(row) << 32
                     up = np.int64(before[row, axes[k, ATTRIBUTE]] < after[row, axes[k, ATTRIBUTE]])
                     # Where there is room for all, keys are written without a branch.
-                    roomy = np.int64(high - low) <= out.size - found
+                    roomy = high - low <= out.size - found
                     written = np.uint64(found)
-                    for border in range(low, high):
-                        owner = owners[border]
-                        owning = np.uint64(owner >> 1)
+                    for border in range(np.uint64(low), np.uint64(high)):
+                        partner = np.int64(partners[border])
                         # With the other border of the box crossed too, it holds neither end.
-                        held = np.uint32(partners[border] - np.int64(low)) >= apart
+                        held = np.uint32(partner - low) >= apart
                         if not whole:
-                            held &= removed_at[owning] > version
+                            held &= removed_at[np.uint64(owners[border] >> 1)] > version
                         if roomy or (held and written < np.uint64(out.size)):
-                            entered = np.int64(owner & 1) ^ up
-                            out[written] = base | np.int64(slots[owning]) << 1 | entered
+                            entered = np.int64(partner < low) ^ up
+                            out[written] = base | np.int64(slots[border]) << 1 | entered
                         written += np.uint64(held)
                     found = np.int64(written)
                 continue
