@@ -464,8 +464,10 @@ class Worker:
             " has expired, or the group is another than the one that wrote it"
         )
         if self._lost_input == "stop":
-            raise LogUnusable(f"{gone}; use that group, or lost_input=go_on: its streams begin anew, and events"
-                              " that are still there are processed again")  # fmt: skip
+            raise LogUnusable(
+                f"{gone}; use that group, or lost_input=go_on: its streams begin anew, and the events that are"
+                " still there are processed again"
+            )
         logger.error("%s", gone)
         position = Position(self._log.beginning(partition), 0)
         self._reset(task, position, records, "position")
