@@ -269,7 +269,8 @@ class Metrics:
         self._held.set(partitions)
 
     def reset(self, missing: str) -> None:
-        """Counts one partition whose streams begin anew because ``commands``, ``position`` or ``state`` are gone."""
+        """Counts one partition whose streams begin anew, because ``commands``, ``position`` or ``state`` are
+        gone."""
         self._resets.labels(missing).inc()
 
     def partition(self, topic: str, partition: int, source: str, *, streams: int, owed: int) -> None:

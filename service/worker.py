@@ -454,19 +454,19 @@ class Worker:
         self._begin(task, self._log.start(partition, self._next_event(task, position) if position else None))
 
     def _begun_anew(self, task: Task, offset: int) -> Position | None:
-        """Where a partition stands that has a state and no position, once its streams have begun anew; None of
-        one that has neither. Raises LogUnusable unless ``lost_input`` allows it."""
+        """Where a partition stands that has a state and no position, once its streams have begun anew; None
+        of one that has neither. Raises LogUnusable unless ``lost_input`` allows it."""
         partition = TopicPartition(*task)
         if not self._log.end_offsets([partition])[partition] or not (records := self._state_of(task)):
             return None
         gone = (
-            f"{task.topic}/{task.partition} has streams in the state, but this group has no position there: it"
-            " has expired, or the group is another than the one that wrote it"
+            f"{task.topic}/{task.partition} has streams in the state, but this group has no position there:"
+            " it has expired, or the group is another than the one that wrote it"
         )
         if self._lost_input == "stop":
             raise LogUnusable(
-                f"{gone}; use that group, or lost_input=go_on: its streams begin anew, and the events that are"
-                " still there are processed again"
+                f"{gone}; use that group, or lost_input=go_on: its streams begin anew, and the events that"
+                " are still there are processed again"
             )
         logger.error("%s", gone)
         position = Position(self._log.beginning(partition), 0)

@@ -219,8 +219,8 @@ class KafkaLog:
         return Position(committed.offset, int(committed.metadata))
 
     def _position_beside_state(self, partition: TopicPartition) -> Position | None:
-        """Groups forget: a group without members after ``offsets.retention.minutes``, and a new one knows nothing.
-        What the state belongs to is beside it."""
+        """Groups forget (one without members after ``offsets.retention.minutes``), and a new one knows
+        nothing. What the state belongs to is beside it."""
         if not self._cluster.ends([partition], committed=False)[partition]:
             return None  # nobody has been here, and nobody need read the state of others to find that out
         found = self._living_state(partition).get(_POSITION)
@@ -380,7 +380,7 @@ class KafkaLog:
         return self._command_reader
 
 
-#: Under this key, which no record of the engine has, is the position that the state of a partition belongs to.
+#: Under this key, which no record of the engine has, is the position to which a partition's state belongs.
 _POSITION = b"@"
 
 
