@@ -17,7 +17,8 @@ restart. A name may have several keys, so that a new one is in use before the ol
     hash = "sha256:..."
 
 Invariants: the text of a key exists in the answer of ``new_key`` only. A file that cannot be read or
-understood, or that everybody may write, never becomes the keys: the last good ones stay, and the log says so.
+understood, or that everybody may write, never becomes the keys: the last good ones stay, the log says so, and
+it is tried again.
 
 Not for: what a role may do; that is in ``api.access``.
 """
@@ -34,6 +35,7 @@ import re
 import secrets
 import shutil
 import stat
+import time
 import tomllib
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -44,6 +46,7 @@ from typing import Annotated, NamedTuple
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from service.tenants import DEFAULT_TENANT, PATTERN
+from service.watch import Watch
 
 MARK = "rw"
 """Keys begin with it, so that a scanner of repositories can find one that has been committed."""
@@ -224,19 +227,11 @@ def edit(path: Path, change: Callable[[str], str]) -> None:
 class KeyRing:
     """The keys of a file, as it is now. Used by one thread."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, clock_s: Callable[[], float] = time.monotonic) -> None:
         """Reads the file. Raises KeysError."""
         self._path = path
-        self._stamp = self._look()
+        self._watch = Watch(path, clock_s=clock_s)
         self._keys = self._read()
-
-    def _look(self) -> tuple[int, int, int] | None:
-        """What changes when the file does; None where there is none."""
-        try:
-            found = self._path.stat()
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
 
     def _read(self) -> dict[str, Key]:
         try:
@@ -251,16 +246,16 @@ class KeyRing:
             raise KeysError(f"{self._path} is not UTF-8") from None
 
     def refresh(self) -> None:
-        """Reads the file if it has changed: one stat where it has not."""
-        stamp = self._look()
-        if stamp == self._stamp:
+        """Reads the file if it has changed, until that goes well: one stat where it has not."""
+        if not self._watch.is_due():
             return
-        self._stamp = stamp
         try:
             self._keys = self._read()
         except KeysError as error:
-            _logger.error("the keys stay as they were: %s", error)
+            if self._watch.is_news(str(error)):
+                _logger.error("the keys stay as they were: %s", error)
         else:
+            self._watch.has_been_read()
             _logger.info("%s has changed: %d keys", self._path, len(self._keys))
 
     def principal(self, text: str, now: datetime) -> Principal:

@@ -10,6 +10,7 @@ import ssl
 from pathlib import Path
 
 from service.settings import Settings, SettingsError
+from service.watch import Watch
 
 
 def kafka_context(settings: Settings) -> ssl.SSLContext:
@@ -60,29 +61,26 @@ class Certificate:
         if settings.tls_client_ca:
             _trust(self.context, settings.tls_client_ca, "tls_client_ca")
             self.context.verify_mode = ssl.CERT_REQUIRED
-        self._stamp = self._look()
+        self._watch = Watch(*(Path(name) for name in (settings.tls_cert, settings.tls_key) if name))
         self._load()
-
-    def _look(self) -> list[tuple[int, int]]:
-        files = (Path(name) for name in (self._settings.tls_cert, self._settings.tls_key) if name)
-        try:
-            return [(found.st_mtime_ns, found.st_ino) for found in (file.stat() for file in files)]
-        except OSError:  # loading says which
-            return []
 
     def _load(self) -> None:
         _show(self.context, self._settings, "tls_cert", "tls_key", "tls_key_password")
 
     def refresh(self) -> bool:
-        """Loads the files if they have changed, and says so. Raises SettingsError, once a change, where they
-        do not fit; the last certificate stays in use."""
-        stamp = self._look()
-        if stamp == self._stamp:
+        """Loads the files if they have changed, until that goes well, and says so. Raises SettingsError, once
+        a change and reason, where they cannot be read or do not fit; the last certificate stays in use."""
+        if not self._watch.is_due():
             return False
-        self._stamp = stamp
-        # Into a context of its own first: half a change must not be served.
-        Certificate(self._settings)
-        self._load()
+        try:
+            # Into a context of its own first: half a change must not be served.
+            Certificate(self._settings)
+            self._load()
+        except SettingsError as error:
+            if self._watch.is_news(str(error)):
+                raise
+            return False
+        self._watch.has_been_read()
         return True
 
 

@@ -146,7 +146,7 @@ class Guard:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Reads the file of keys. Raises KeysError."""
-        self._keys = KeyRing(Path(settings.keys_file)) if settings.keys_file else None
+        self._keys = KeyRing(Path(settings.keys_file), clock_s) if settings.keys_file else None
         self._requests = Rates(settings.max_requests_per_s, settings.max_requests_burst)
         self._bytes = Rates(settings.max_bytes_per_s, max(int(settings.max_bytes_per_s), 1))
         self._is_private = self._keys is None and not settings.allow_open

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ssl
 import subprocess
 import sys
@@ -10,8 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from service import watch
 from service.__main__ import main
-from service.settings import Settings
+from service.settings import Settings, SettingsError
 from service.tls import Certificate, kafka_context
 from tests.api.harness import eventually
 from tests.certificates import Authority
@@ -102,6 +104,29 @@ def test_a_new_certificate_is_used_without_a_restart(
         monkeypatch.setenv("SSL_CERT_FILE", str(old.cert))
         assert main(["history", "--url", served.url]) == 3
         assert "certificate" in capsys.readouterr().err
+
+
+def test_a_certificate_that_could_not_be_read_is_read_when_it_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    first, second = authority.sign("first"), authority.sign("second")
+    cert = tmp_path / "both.pem"
+    cert.write_text(first.cert.read_text() + first.key.read_text())
+    certificate = Certificate(Settings(tls_cert=str(cert)))
+    cert.write_text(second.cert.read_text() + second.key.read_text())
+
+    def no_descriptor(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(watch, "AGAIN_S", 0)
+        patched.setattr(ssl.SSLContext, "load_cert_chain", no_descriptor)
+        with pytest.raises(SettingsError, match="Too many open files"):
+            certificate.refresh()
+        assert not certificate.refresh(), "tried again, and told of once"
+    assert certificate.refresh()
+    assert not certificate.refresh()
 
 
 def test_what_does_not_fit_ends_the_start_and_asks_nothing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import stat
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from service.keys import (
     with_key,
     without_key,
 )
+from service.watch import AGAIN_S
 
 NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
 
@@ -133,6 +135,57 @@ def test_a_file_that_breaks_leaves_the_keys_as_they_were_and_is_logged_once(
     written(path)
     with pytest.raises(KeyRefused):
         ring.principal(text, NOW)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_file_that_may_not_be_read_is_read_when_it_may_be(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (leaked, leaked_key), (new, new_key) = made(), made()
+    path = written(tmp_path / "keys.toml", leaked_key)
+    ring = KeyRing(path, Clock())
+    written(path, new_key)
+    path.chmod(0o666)
+    for _ in range(3):
+        assert ring.principal(leaked, NOW).key == leaked_key.id
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+    path.chmod(0o600)  # as the log says
+    assert ring.principal(new, NOW).key == new_key.id
+    with pytest.raises(KeyRefused):
+        ring.principal(leaked, NOW)
+
+
+def test_a_reading_that_fails_is_tried_again_though_the_file_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (leaked, leaked_key), (new, new_key) = made(), made()
+    path = written(tmp_path / "keys.toml", leaked_key)
+    clock, readings = Clock(), 0
+    ring = KeyRing(path, clock)
+    written(path, new_key)
+
+    def no_descriptor(_: Path) -> str:
+        nonlocal readings
+        readings += 1
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_text", no_descriptor)
+        for _ in range(100):
+            assert ring.principal(leaked, NOW).key == leaked_key.id
+            clock.now += AGAIN_S / 10
+        assert 5 <= readings <= 11, "some times a second, not at every request"
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+    clock.now += AGAIN_S
+    assert ring.principal(new, NOW).key == new_key.id
+    with pytest.raises(KeyRefused):
+        ring.principal(leaked, NOW)
 
 
 def test_a_file_that_everybody_may_write_is_refused(tmp_path: Path) -> None:
