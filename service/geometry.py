@@ -57,6 +57,17 @@ class Rectangle(NamedTuple):
         """The smallest that holds both corners."""
         return cls((x0, _above(x1)), (y0, _above(y1)))
 
+    def holds(self, x: float, y: float) -> bool:
+        (x0, x1), (y0, y1) = self
+        return x0 <= x < x1 and y0 <= y < y1
+
+
+def around(some: Sequence[Rectangle]) -> Rectangle:
+    """The smallest rectangle around these, of which there is at least one."""
+    los = (min(one.x[0] for one in some), min(one.y[0] for one in some))
+    his = (max(one.x[1] for one in some), max(one.y[1] for one in some))
+    return Rectangle((los[0], his[0]), (los[1], his[1]))
+
 
 def _above(number: float) -> float:
     return math.nextafter(number, math.inf) + 0.0
@@ -147,9 +158,11 @@ class Polygon:
 
     def geometry(self) -> Any:
         """The same for the library."""
+        import numpy as np
         import shapely
 
-        return shapely.polygons(*_linear(self.positions()))
+        rings = [np.frombuffer(ring).reshape(-1, 2) for ring in self.rings]
+        return shapely.polygons(*_linear(rings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +322,7 @@ def normal(x: str, y: str, rings: Sequence[Ring]) -> Polygon:
     return Polygon(x, y, tuple((shapely.get_coordinates(ring) + 0.0).tobytes() for ring in found))
 
 
-def _linear(rings: Sequence[Ring]) -> tuple[Any, list[Any] | None]:
+def _linear(rings: Sequence[Any]) -> tuple[Any, list[Any] | None]:
     """The outer ring and the holes for the library."""
     import shapely
 

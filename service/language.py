@@ -30,6 +30,7 @@ from service.literals import known_fields, shown
 from service.log import topics
 from service.model import (
     MOST_DISJUNCTS,
+    MOST_VERTICES,
     Aggregates,
     AttributeType,
     Dedup,
@@ -45,7 +46,7 @@ from service.model import (
     Source,
 )
 from service.tenants import DEFAULT_TENANT, is_tenant, key_of
-from service.where import covers, parse_where, region_json
+from service.where import USUAL_SHAPES, ShapeLimits, covers, parse_where, region_json
 
 __all__ = [
     "Limits",
@@ -107,16 +108,17 @@ _ON = ["match", "enter", "leave"]
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The most that one query may have: boxes of its region, selected attributes, attributes of its
-    aggregates, tags, bytes of a text."""
+    aggregates, tags, bytes of a text; of the shapes of one condition: see there."""
 
     disjuncts: int = 1000
+    shapes: ShapeLimits = USUAL_SHAPES
     select: int = 100
     aggregates: int = 20
     tags: int = 100
     text: int = MAX_BYTES
 
 
-STORED = Limits(disjuncts=MOST_DISJUNCTS)
+STORED = Limits(disjuncts=MOST_DISJUNCTS, shapes=ShapeLimits(MOST_VERTICES, MOST_VERTICES))
 """For entries of the log. What was accepted stays registered: all workers, whatever their settings, are to
 make the same of one log. The bound is for what nobody has judged."""
 
@@ -237,7 +239,9 @@ def parse_query(
     )
     key = _query_key(tenant, body.get("id", id), id)
     source = _source_of(body["source"], sources)
-    region = parse_where(body["where"], source, limit=limits.disjuncts, max_bytes=limits.text)
+    region = parse_where(
+        body["where"], source, limit=limits.disjuncts, max_bytes=limits.text, shapes=limits.shapes
+    )
     on, initial, enabled, once, dwell, cooldown = _settings(body)
     if region.has_shapes and Kind.CROSS in on:
         detail = "cross needs a region of boxes; leave it out, or the polygons and circles"
@@ -337,7 +341,9 @@ def kept_region(given: Any, region: Region, source: Source, limits: Limits) -> R
     """The region of ``keep`` beside that of ``where``. Raises Refusal: as ``parse_where``; keep_smaller."""
     if given is None:
         return None
-    keep = parse_where(given, source, limit=limits.disjuncts, field="keep", max_bytes=limits.text)
+    keep = parse_where(
+        given, source, limit=limits.disjuncts, field="keep", max_bytes=limits.text, shapes=limits.shapes
+    )
     if not covers(keep, region, limit=limits.disjuncts):
         detail = "each box of where must lie in one box of keep; widen keep, or leave it out"
         raise Refusal(Reason.KEEP_SMALLER, "keep", detail)

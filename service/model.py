@@ -33,6 +33,7 @@ MISSING = float("-inf")
 
 #: Boxes that a query may come to at the most, whatever the settings ask of new ones.
 MOST_DISJUNCTS = 1_000_000
+MOST_VERTICES = 10_000_000
 
 
 class AttributeType(StrEnum):

@@ -31,6 +31,7 @@ from service.model import Reason, Refusal
 from service.registry import NoRegistry, Registry, Schemas
 from service.requests import CommandRequest
 from service.settings import Settings
+from service.where import ShapeLimits
 from service.worker import Delivery, Listener, Worker
 
 logger = logging.getLogger("rangewatch")
@@ -85,6 +86,11 @@ class _Question(NamedTuple):
     failed: Callable[[BaseException], None]
 
 
+def limits_of(settings: Settings) -> Limits:
+    """What one query may have, as the settings have it."""
+    return Limits(disjuncts=settings.max_disjuncts, shapes=ShapeLimits(vertices=settings.max_vertices))
+
+
 def make_worker(
     log: Log,
     settings: Settings,
@@ -95,7 +101,7 @@ def make_worker(
 ) -> Worker:
     """A worker as the settings have it; ``clock`` is the wall time, ms since 1970; ``schemas``: where it gets
     schemas from, if anywhere."""
-    limits = Limits(disjuncts=settings.max_disjuncts)
+    limits = limits_of(settings)
     engine_limits = EngineLimits(
         streams=settings.max_streams,
         ids=settings.max_ids_per_record,

@@ -28,7 +28,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from service.model import MOST_DISJUNCTS
+from service.model import MOST_DISJUNCTS, MOST_VERTICES
 
 PREFIX = "RANGEWATCH_"
 
@@ -128,6 +128,13 @@ class Settings(BaseSettings):
         ge=1,
         le=MOST_DISJUNCTS,
         description="boxes that one query may come to; what is registered stays, whatever this is later",
+    )
+    max_vertices: int = Field(
+        10_000,
+        ge=4,
+        le=MOST_VERTICES,
+        description="positions that the rings of all polygons of one condition may have (to judge one may"
+        " take time by their square); what is registered stays, whatever this is later",
     )
     max_disjuncts_tenant: Count = Field(
         10_000_000, description="boxes that all queries of one tenant may come to; more are refused"

@@ -39,6 +39,13 @@ class Within(NamedTuple):
     numbers: Sequence[Any]
     place: Place
 
+    @property
+    def vertices(self) -> int:
+        """How many positions its rings have, whatever they are."""
+        if self.shape == CIRCLE or not isinstance(self.numbers, list | tuple):
+            return 0
+        return sum(len(ring) for ring in self.numbers if isinstance(ring, list | tuple))
+
 
 def json_shapes(given: Any, field: str) -> list[list[Within]]:
     """What ``in`` says: shapes of which all must hold, each as the parts of which one must. Raises Refusal:

@@ -17,7 +17,7 @@ Not for: reading bytes or whole bodies (``language``). Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ from service.expression import (
     parse_expression,
 )
 from service.forms import known_region
-from service.geometry import Polygon, Rectangle, Shape, Shapes, lies_in, rectangle_lies_in
+from service.geometry import Polygon, Rectangle, Shape, Shapes, around, lies_in, rectangle_lies_in
 from service.literals import Place, Value, number_of, shown
 from service.model import (
     IN,
@@ -54,16 +54,36 @@ from service.shapes import Within, read_shape, shape_json
 #: Pairs of conjuncts that may be met for each disjunct of the limit: room for products that are mostly empty.
 PAIRS_PER_DISJUNCT = 32
 
+#: So many boxes may be around the shapes of one conjunct: those at the antimeridian have two each.
+_MOST_FRAMES = 64
+
+
+class ShapeLimits(NamedTuple):
+    """Of one condition: the most positions of the rings of all its polygons, and the most shapes that must
+    hold at once."""
+
+    vertices: int = 10_000
+    together: int = 16
+
+
+USUAL_SHAPES = ShapeLimits()
+
 
 def parse_where(
-    where: Any, source: Source, *, limit: int, field: str = "where", max_bytes: int = MAX_BYTES
+    where: Any,
+    source: Source,
+    *,
+    limit: int,
+    field: str = "where",
+    max_bytes: int = MAX_BYTES,
+    shapes: ShapeLimits = USUAL_SHAPES,
 ) -> Region:
     """The region of a condition text or of ``{"any": [{attribute: {op: bound}}]}``.
 
     ``limit`` is the largest number of boxes, ``max_bytes`` the longest text in UTF-8. JSON takes the
     operators of ``Op``; ``not_in`` is there so that every region has a JSON form. Raises Refusal:
     unknown_attribute, unknown_field, not_a_number, not_a_category, bad_operator, not_finite, inexact,
-    empty_range, syntax, limit. O(length + limit).
+    empty_range, syntax, limit. O(length + limit), and the square of the vertices of a polygon at worst.
     """
     region = known_region(where, source, limit=limit, max_bytes=max_bytes)
     if region is not None:
@@ -72,7 +92,7 @@ def parse_where(
         condition = parse_expression(where, field, max_bytes=max_bytes)
     else:
         condition = read_condition(where, field)
-    return Normaliser(source, limit=limit, field=field).region(condition)
+    return Normaliser(source, limit=limit, field=field, shapes=shapes).region(condition)
 
 
 def covers(outer: Region, inner: Region, *, limit: int) -> bool:
@@ -99,7 +119,7 @@ def _single(conjunct: Conjunct) -> Iterable[Conjunct]:
 def _within(box: Conjunct, around: Conjunct) -> bool:
     """Whether a conjunct surely lies in another. Of the shapes of the inner one each is looked at alone, and
     the box around them."""
-    boxes = list(_framed(box))
+    boxes = _framed(box)
     for name, bound in around.items():
         if isinstance(bound, Shapes):
             if not all(_shape_holds(shape, box, boxes) for shape in bound.shapes):
@@ -163,10 +183,12 @@ class Normaliser:
     linear in the condition.
     """
 
-    def __init__(self, source: Source, *, limit: int, field: str) -> None:
+    def __init__(self, source: Source, *, limit: int, field: str, shapes: ShapeLimits = USUAL_SHAPES) -> None:
         self._source = source
         self._limit = limit
         self._field = field
+        self._shapes = shapes
+        self._vertices = 0
         self.pairs = 0
 
     def region(self, condition: Condition) -> Region:
@@ -200,6 +222,12 @@ class Normaliser:
                 raise condition.place.refusal(Reason.EMPTY_RANGE, detail)
             return _Product([{condition.attribute: bound} for bound in bounds], [])
         if isinstance(condition, Within):
+            self._vertices += condition.vertices
+            if self._vertices > self._shapes.vertices:
+                detail = f"polygons have more than {self._shapes.vertices} positions, which is the limit"
+                raise Refusal(
+                    Reason.LIMIT, self._field, f"{detail} (max_vertices); simplify them, or split the query"
+                )
             return _Product([_located(condition, self._source)], [])
         if isinstance(condition, Either):
             union = _distinct(conjunct for part in condition.parts for conjunct in self._union(part))
@@ -220,10 +248,17 @@ class Normaliser:
                 self.pairs += len(result) * len(factor)
                 if self.pairs > self._limit * PAIRS_PER_DISJUNCT:
                     raise self._over()
-            result = [met for a in result for b in factor if (met := _meet(a, b)) is not None]
+            result = [met for a in result for b in factor if (met := self._met(a, b)) is not None]
             if len(result) > 1:
                 result = _distinct(result)
         return result
+
+    def _met(self, a: Conjunct, b: Conjunct) -> Conjunct | None:
+        shapes = [found.shapes for one in (a, b) if (found := shapes_of(one))]
+        if len(shapes) == 2 and len(shapes[0] | shapes[1]) > self._shapes.together:
+            detail = f"more than {self._shapes.together} shapes that must hold at once, which is the limit"
+            raise Refusal(Reason.LIMIT, self._field, detail)
+        return _meet(a, b)
 
 
 def _gathered(parts: Iterable[Condition]) -> list[Condition]:
@@ -264,20 +299,23 @@ def _meet(a: Conjunct, b: Conjunct) -> Conjunct | None:
         if narrowed is None:
             return None
         both[name] = narrowed
-    return None if IN in both and next(_framed(both), None) is None else both
+    return both if _framed(both) else None
 
 
-def _framed(conjunct: Conjunct) -> Iterator[Conjunct]:
-    """The boxes around a conjunct: of shapes, those that are not empty."""
+def _framed(conjunct: Conjunct) -> list[Conjunct]:
+    """The boxes around a conjunct: of shapes, those that are not empty. At most ``_MOST_FRAMES``, which are
+    wider where the shapes would come to more."""
     shapes = shapes_of(conjunct)
     if shapes is None:
-        yield conjunct
-        return
-    ordered = shapes.ordered()
-    for frame in product(*(shape.frame() for shape in ordered)):
-        box = framed(conjunct, zip(ordered, frame, strict=True))
-        if box is not None:
-            yield box
+        return [conjunct]
+    boxes = [framed(conjunct, ())]
+    for shape in shapes.ordered():
+        frames = shape.frame()
+        if len(boxes) * len(frames) > _MOST_FRAMES:
+            frames = [around(frames)]
+        met = (framed(box, [(shape, frame)]) for box in boxes if box is not None for frame in frames)
+        boxes = [box for box in met if box is not None]
+    return [box for box in boxes if box is not None]
 
 
 def _narrow(a: Bound, b: Bound) -> Bound | None:

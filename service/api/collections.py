@@ -42,10 +42,9 @@ from service.engine.collections import (
 )
 from service.engine.commands import ABSENT, Outcome
 from service.engine.engine import Engine
-from service.language import Limits
 from service.members import CSV, GEOJSON, PARQUET, Reading, field_value, members
 from service.model import Reason, Refusal
-from service.runtime import wall_ms
+from service.runtime import limits_of, wall_ms
 from service.tenants import id_of, own
 
 router = APIRouter(prefix="/v1/collections", tags=["collections"])
@@ -202,7 +201,7 @@ async def put_collection(
             members(kind, raw, reading),
             snapshot,
             now_ms=wall_ms(),
-            limits=Limits(disjuncts=service.settings.max_disjuncts),
+            limits=limits_of(service.settings),
         )
         if isinstance(found, Failures):
             raise _refused(found, kind)

@@ -10,8 +10,8 @@ from service.api.bodies import json_answer, read_message
 from service.api.context import LiveService
 from service.api.problems import documented
 from service.api.shapes import QUERY_EXAMPLE, QUERY_SCHEMA, Validated, answer, json_body
-from service.language import Limits, load_json, parse_query, print_region, region_json
-from service.runtime import wall_ms
+from service.language import load_json, parse_query, print_region, region_json
+from service.runtime import limits_of, wall_ms
 
 router = APIRouter(prefix="/v1", tags=["queries"])
 
@@ -49,7 +49,7 @@ async def validate(request: Request, service: LiveService) -> Response:
         sources,
         id=_NO_ID if unnamed else None,
         now_ms=wall_ms(),
-        limits=Limits(disjuncts=service.settings.max_disjuncts),
+        limits=limits_of(service.settings),
     )
     return json_answer(
         {

@@ -12,21 +12,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from service.engine.boxes import Boxes, boxes_of
 from service.engine.categories import Dictionary
-from service.engine.cover import cover
+from service.engine.cover import Cell, cover
 from service.engine.distinct import distinct
 from service.engine.shapes import Located, verified
-from service.geometry import Shape
+from service.geometry import Shape, around
 from service.index.answers import difference
 from service.index.default.mixed import DefaultIndex
 from service.index.protocol import Borders, Bounds, Hits, Points, Slots
-from service.model import Conjunct, Region, framed, shapes_of
+from service.model import IN, Conjunct, Region, framed, shapes_of
+
+_MOST_BOXES = 64
+"""So many may be around the shapes of one conjunct: what further ones would cut finer is left to the test."""
+_MOST_PAIRS = 32_000
+"""Of a box and a cell, met for one region where several shapes must hold."""
 
 
 class Clause(NamedTuple):
@@ -37,20 +42,43 @@ class Clause(NamedTuple):
     tests: tuple[Located, ...]
 
 
+class _Tested(NamedTuple):
+    """A box, and the shapes that a point in it must pass."""
+
+    box: Conjunct
+    unsure: tuple[Shape, ...]
+
+
+def _met(boxes: Iterable[_Tested], shape: Shape, cells: Iterable[Cell]) -> list[_Tested]:
+    """What of the boxes lies in the cells of one more shape."""
+    return [
+        _Tested(met, unsure if cell.sure else (*unsure, shape))
+        for box, unsure in boxes
+        for cell in cells
+        if (met := framed(box, [(shape, cell.rectangle)])) is not None
+    ]
+
+
 def clauses_of(
     region: Region, attributes: Sequence[str], dictionaries: Mapping[str, Dictionary]
 ) -> list[Clause]:
-    """A region as clauses. O(cells of its shapes), once each."""
+    """A region as clauses. O(cells of its shapes), once each; shapes that must hold together are met within a
+    budget, past which their frames do."""
     columns = {name: column for column, name in enumerate(attributes)}
     found: defaultdict[tuple[Shape, ...], list[Conjunct]] = defaultdict(list)
+    cover_of = cache(cover)
+    pairs = 0
     for conjunct in region.conjuncts:
         shapes = shapes_of(conjunct)
-        ordered = shapes.ordered() if shapes else []
-        for cells in product(*map(cover, ordered)):
-            placed = list(zip(ordered, cells, strict=True))
-            box = framed(conjunct, ((shape, cell.rectangle) for shape, cell in placed))
-            if box is not None:
-                found[tuple(shape for shape, cell in placed if not cell.sure)].append(box)
+        boxes = [_Tested({name: bound for name, bound in conjunct.items() if name != IN}, ())]
+        for shape in shapes.ordered() if shapes else ():
+            finer = _met(boxes, shape, cover_of(shape)) if pairs < _MOST_PAIRS or len(boxes) == 1 else None
+            if finer is None or len(finer) > _MOST_BOXES:
+                finer = _met(boxes, shape, [Cell(around(shape.frame()), False)])
+            pairs += len(boxes) * len(cover_of(shape)) if len(boxes) > 1 else 0
+            boxes = finer
+        for box in boxes:
+            found[box.unsure].append(box.box)
     clauses = []
     for unsure, conjuncts in found.items():
         _, lo, hi = boxes_of([(0, conjuncts)], attributes, dictionaries)

@@ -48,14 +48,14 @@ def cover_around(shape: Shape, x: float, y: float) -> list[Cell]:
     judge = shape.judge()
     for frame in shape.frame():
         rectangle, depth = frame, 0
-        if not _holds(frame, x, y):
+        if not frame.holds(x, y):
             done.append(Cell(frame, False))
             continue
         while (relation := judge(rectangle)) is Relation.MEETS and depth < _DEEPEST:
             quarters = _quarters(rectangle)
             if quarters is None:
                 break
-            (rectangle,) = (quarter for quarter in quarters if _holds(quarter, x, y))
+            (rectangle,) = (quarter for quarter in quarters if quarter.holds(x, y))
             others = (quarter for quarter in quarters if quarter is not rectangle)
             done += (cell for quarter in others for cell in _cut(quarter, judge))
             depth += 1
@@ -84,11 +84,6 @@ def _cut(frame: Rectangle, judge: Judge) -> list[Cell]:
         if quarters is None:
             done.append(Cell(rectangle, False))
         waiting = quarters or []
-
-
-def _holds(rectangle: Rectangle, x: float, y: float) -> bool:
-    (x0, x1), (y0, y1) = rectangle
-    return x0 <= x < x1 and y0 <= y < y1
 
 
 def _isolated(rectangle: Rectangle, x: float, y: float, *, sure: bool) -> list[Cell]:

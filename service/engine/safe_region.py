@@ -38,7 +38,11 @@ from service.engine.boxes import Boxes, boxes_of
 from service.engine.categories import Dictionary
 from service.engine.cover import cover_around
 from service.engine.coverage import Cutting
+from service.geometry import around
 from service.model import LOWEST, MISSING, AttributeType, Conjunct, Interval, Region, Texts, framed, shapes_of
+
+_MOST_MET = 1024
+"""So many boxes of one conjunct, where several shapes must hold; fewer and coarser ones past it."""
 
 
 class NumberSide(NamedTuple):
@@ -108,11 +112,17 @@ def _around(region: Region, values: Mapping[str, float | str]) -> list[Conjunct]
         for shape in shapes.ordered() if shapes else ():
             x, y = (values.get(name, MISSING) for name in (shape.x, shape.y))
             assert not isinstance(x, str) and not isinstance(y, str), "shapes are over numbers"
-            covers.append([(shape, cell) for cell in cover_around(shape, x, y) if cell.sure or not inside])
-        for placed in product(*covers):
-            box = framed(conjunct, ((shape, cell.rectangle) for shape, cell in placed))
-            if box is not None:
-                found.append(box)
+            cells = [cell.rectangle for cell in cover_around(shape, x, y) if cell.sure or not inside]
+            covers.append((shape, cells, [cell for cell in cells if cell.holds(x, y)]))
+        # What keeps the point out comes first, and so is met with all of its cells.
+        covers.sort(key=lambda cover: bool(cover[2]))
+        boxes = [framed(conjunct, ())]
+        for shape, cells, holding in covers:
+            if len(boxes) > 1 and len(boxes) * len(cells) > _MOST_MET:
+                cells = holding if inside else [around(shape.frame())]
+            met = (framed(box, [(shape, cell)]) for box in boxes if box is not None for cell in cells)
+            boxes = [box for box in met if box is not None]
+        found += (box for box in boxes if box is not None)
     return found
 
 

@@ -47,6 +47,7 @@ SETTINGS = (
         "max_queries",
         "max_queries_tenant",
         "max_disjuncts",
+        "max_vertices",
         "max_disjuncts_tenant",
         "max_message_bytes",
         "max_message_events",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -59,6 +60,29 @@ def one_of_two(i: int, j: int = 0) -> str:
     return f"(a{i} == {j} or a{i} == {j + 2})"
 
 
+OVER = {"lon": "a0", "lat": "a1"}
+
+
+def star(vertices: int) -> dict[str, Any]:
+    """The frames of its edges overlap, each with many: to find out whether any cross takes a look at each
+    pair."""
+    ring = [
+        [(99 if i % 2 else 30) * way(2 * math.pi * i / vertices) for way in (math.cos, math.sin)]
+        for i in range(vertices)
+    ]
+    return {"polygon": {"type": "Polygon", "coordinates": [[*ring, ring[0]]]}, **OVER}
+
+
+def circle(i: int) -> dict[str, Any]:
+    return {"circle": {"lon": 180 - i / 1000, "lat": 0, "radius_m": 500_000}, **OVER}
+
+
+MANY_TRIANGLES = {
+    "type": "MultiPolygon",
+    "coordinates": [[[[i, 0], [i + 1, 0], [i, 1], [i, 0]]] for i in range(10_000)],
+}
+RINGS_OF_NOTHING = {"type": "Polygon", "coordinates": [1] * 100_000}
+
 HOSTILE: dict[str, tuple[Any, Reason]] = {
     "deep parentheses": ("(" * 65 + "a0 > 1" + ")" * 65, Reason.LIMIT),
     "a million parentheses": ("(" * 1_000_000, Reason.LIMIT),
@@ -103,6 +127,20 @@ HOSTILE: dict[str, tuple[Any, Reason]] = {
     "JSON: names of nothing": (
         {"any": [{f"b{i}": {"gt": 1} for i in range(20_000)}]},
         Reason.UNKNOWN_ATTRIBUTE,
+    ),
+    "a star of fifty thousand vertices": ({"any": [{"in": star(50_000)}]}, Reason.LIMIT),
+    "ten thousand triangles": ({"any": [{"in": {"polygon": MANY_TRIANGLES, **OVER}}]}, Reason.LIMIT),
+    "a ring that is no list": ({"any": [{"in": {"polygon": RINGS_OF_NOTHING, **OVER}}]}, Reason.BAD_VALUE),
+    "ten thousand circles at once": ({"any": [{"in": [circle(i) for i in range(10_000)]}]}, Reason.LIMIT),
+    "circles of two frames each that have nothing in common": (
+        {"any": [{"in": [circle(i) for i in range(15)], "a1": {"gt": 50}}]},
+        Reason.EMPTY_RANGE,
+    ),
+    "a product of shapes": (
+        " and ".join(
+            f"((a0, a1) in circle(0, {i}, 9e6) or (a0, a1) in circle(1, {i}, 9e6))" for i in range(80)
+        ),
+        Reason.LIMIT,
     ),
     "JSON: a long name": ({"any": [{"b" * 900_000: {"gt": 1}}]}, Reason.UNKNOWN_ATTRIBUTE),
 }
