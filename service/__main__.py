@@ -23,6 +23,7 @@ from service.cli import (
     tail,
     test,
 )
+from service.cli.text import warn
 from service.garbage import collect_seldom
 
 _EPILOG = """\
@@ -63,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = args.run(args)
         sys.stdout.flush()
     except errors.CliError as error:
-        print(f"rangewatch: {error}", file=sys.stderr)
+        warn(*f"rangewatch: {error}".split("\n"))
         return error.code
     except KeyboardInterrupt:
         return errors.INTERRUPTED

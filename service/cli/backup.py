@@ -9,6 +9,7 @@ from typing import Any
 
 from service.cli.errors import CliError
 from service.cli.progress import copying
+from service.cli.text import say
 
 _BACKUP = """\
 Copies the file of the embedded log, as of one commit, while a service runs on it or not. The copy is a log:
@@ -46,7 +47,7 @@ def run_backup(args: argparse.Namespace) -> int:
             back_up(args.file, args.copy, told)
     except LogError as error:
         raise CliError(str(error)) from None
-    print(f"{args.copy}: {args.copy.stat().st_size:,} bytes")
+    say(f"{args.copy}: {args.copy.stat().st_size:,} bytes")
     return 0
 
 
@@ -60,5 +61,5 @@ def run_restore(args: argparse.Namespace) -> int:
     except LogError as error:
         raise CliError(str(error)) from None
     kept = "" if old is None else f"; what was there is {old}"
-    print(f"{args.file} is as {args.copy}{kept}")
+    say(f"{args.file} is as {args.copy}{kept}")
     return 0

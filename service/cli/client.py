@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 
 from service.cli.errors import FAILED, UNREACHABLE, USAGE, CliError
+from service.cli.text import escaped
 from service.settings import SettingsError, read_secret
 
 KEY_VARIABLE = "RANGEWATCH_API_KEY"
@@ -95,6 +96,6 @@ def problem_text(response: httpx.Response) -> str:
     try:
         problem = response.json()
         field = f"{problem['field']}: " if problem["field"] else ""
-        return f"{field}{problem['detail']} ({problem['reason']})"
+        return escaped(f"{field}{problem['detail']} ({problem['reason']})")
     except (ValueError, KeyError, TypeError):
         return f"{response.request.url} answered {response.status_code}"

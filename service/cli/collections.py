@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,6 +11,7 @@ import httpx
 
 from service.cli.client import add_url, connected, send
 from service.cli.errors import FAILED, USAGE, CliError
+from service.cli.text import escaped, say, warn
 from service.cli.upload import TIMEOUT_S, tell_failures, upload
 
 _MEDIA = {
@@ -102,7 +102,7 @@ def run_put(args: argparse.Namespace) -> int:
     if "created" not in answer:
         return _tell(answer)
     expired = f", {answer['expired']} expired and left out" if answer["expired"] else ""
-    print(
+    say(
         f"{args.name}: {answer['members']} queries: {answer['created']} created,"
         f" {answer['replaced']} replaced, {answer['unchanged']} unchanged,"
         f" {answer['deleted']} deleted{expired}"
@@ -112,7 +112,7 @@ def run_put(args: argparse.Namespace) -> int:
 
 def _tell(problem: dict[str, Any]) -> int:
     tell_failures([(failure["place"], failure) for failure in problem["failures"]], problem["refused"])
-    print("nothing was changed", file=sys.stderr)
+    warn("nothing was changed")
     return FAILED
 
 
@@ -120,12 +120,13 @@ def run_list(args: argparse.Namespace) -> int:
     with connected(args.url) as client:
         found = send(client, "GET", "/v1/collections").json()["collections"]
     for one in found:
-        print(f"{one['name']}\t{one['source']}\t{one['members']} queries\tfrom {one['kind']}")
+        columns = one["name"], one["source"], f"{one['members']} queries", f"from {one['kind']}"
+        print("\t".join(map(escaped, columns)))
     return 0
 
 
 def run_delete(args: argparse.Namespace) -> int:
     with connected(args.url, timeout_s=TIMEOUT_S) as client:
         send(client, "DELETE", _url(args.name))
-    print(f"{args.name} deleted")
+    say(f"{args.name} deleted")
     return 0

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from service.cli.client import add_url, connected, send
+from service.cli.text import say
 
 
 def add(commands: Any) -> None:
@@ -28,7 +29,10 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     for entry in _entries(args):
-        print(json.dumps(entry, ensure_ascii=False) if args.json else _line(entry))
+        if args.json:
+            print(json.dumps(entry, ensure_ascii=False))
+        else:
+            say(_line(entry))
     return 0
 
 

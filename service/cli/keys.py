@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from service.cli.errors import USAGE, CliError
+from service.cli.text import say, warn
 from service.keys import Key, KeysError, Role, edit, new_key, read_keys, with_key, without_key
 from service.language import parse_duration
 from service.model import Refusal
@@ -89,10 +89,7 @@ def run_new(args: argparse.Namespace) -> int:
 
     _edit(file, added)
     print(text)
-    print(
-        f"This is the only time that it is shown. {file} has its hash, under the id {key.id}.",
-        file=sys.stderr,
-    )
+    warn(f"This is the only time that it is shown. {file} has its hash, under the id {key.id}.")
     return 0
 
 
@@ -107,7 +104,7 @@ def run_list(args: argparse.Namespace) -> int:
     for line in _table(
         ["id", "name", "role", "tenant", "created", "expires"], [_row(key, now) for key in keys.values()]
     ):
-        print(line)
+        say(line)
     return 0
 
 
@@ -142,7 +139,7 @@ def run_revoke(args: argparse.Namespace) -> int:
         return document
 
     _edit(file, emptied)
-    print(f"revoked: {', '.join(args.ids)}", file=sys.stderr)
+    warn(f"revoked: {', '.join(args.ids)}")
     return 0
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from service.cli.errors import USAGE, CliError
 from service.cli.files import Shape, opened
 from service.cli.inference import infer_attributes
+from service.cli.text import warn
 
 _SHOWN = 5
 
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
             if isinstance(result, str):
                 refused += 1
                 if refused <= _SHOWN:
-                    print(f"event {number}: {result}", file=sys.stderr)
+                    warn(f"event {number}: {result}")
             elif result:
                 pairs += len(result)
                 event = json.loads(text)
@@ -69,5 +69,5 @@ def run(args: argparse.Namespace) -> int:
                     "queries": result,
                 }
                 print(json.dumps(found, ensure_ascii=False))
-    print(f"{events} events, {pairs} matches, {refused} refused", file=sys.stderr)
+    warn(f"{events} events, {pairs} matches, {refused} refused")
     return 0

@@ -12,6 +12,7 @@ import msgspec
 
 from service.cli.errors import FAILED, USAGE, CliError
 from service.cli.files import BadRow, Row, lines_of, reading, unzipped
+from service.cli.text import escaped
 from service.engine.catalog import Draft
 from service.engine.commands import Command, Entry, PutQuery, PutSource
 from service.engine.effects import Refused
@@ -46,7 +47,7 @@ def load(file: Path, attributes: dict[str, str], source: str | None) -> tuple[En
         if source is None or not isinstance(body, dict) or body.get("source") == source:
             entries.append(_prepared(draft, PutQuery(None, body), f"line {number}", refusals))
     if refusals:
-        raise CliError(f"{file}: " + "\n".join(refusals[:_SHOWN]), FAILED)
+        raise CliError(f"{file}: " + "\n".join(map(escaped, refusals[:_SHOWN])), FAILED)
     engine.command(
         [(offset, entry.body) for offset, entry in enumerate(entries) if entry is not None], now_ms=0
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import httpx
 
 from service.cli.client import add_url, connected, problem_text, send
 from service.cli.errors import FAILED, USAGE, CliError
+from service.cli.text import say, warn
 from service.cli.upload import TIMEOUT_S, tell_failures, upload
 
 
@@ -47,7 +47,7 @@ def run_import(args: argparse.Namespace) -> int:
         summary = import_queries(client, args.file, atomic=not args.each)
     failures = [(f"line {failure['line']}", failure) for failure in summary["failures"]]
     tell_failures(failures, len(failures))
-    print(
+    say(
         f"{summary['received']} queries: {summary['created']} created, {summary['replaced']} replaced,"
         f" {summary['unchanged']} unchanged, {summary['refused']} refused"
     )
@@ -72,7 +72,7 @@ def run_export(args: argparse.Namespace) -> int:
                 print(line)
             return 0
         count = _write(response, args.file)
-    print(f"{count} queries written to {args.file}", file=sys.stderr)
+    warn(f"{count} queries written to {args.file}")
     return 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from service.cli.client import add_url, checked, connected, send
 from service.cli.errors import FAILED, USAGE, CliError
 from service.cli.files import BadRow, Row, Shape, opened
 from service.cli.inference import infer_attributes
+from service.cli.text import say, warn
 
 #: One request is one array of events; it should stay one message of the log.
 BATCH_EVENTS = 5_000
@@ -76,9 +76,9 @@ def run(args: argparse.Namespace) -> int:
         shape = shape_of(client, args.source, args.file)
         replayed = _with_progress(client, args.file, args.source, shape, args.speed)
     rate = replayed.events / max(replayed.seconds, 1e-9)
-    print(f"{replayed.events} events sent in {replayed.seconds:.1f} s ({rate:,.0f}/s)")
+    say(f"{replayed.events} events sent in {replayed.seconds:.1f} s ({rate:,.0f}/s)")
     if replayed.bad_rows:
-        print(f"{replayed.bad_rows} rows could not be sent", file=sys.stderr)
+        warn(f"{replayed.bad_rows} rows could not be sent")
     return FAILED if replayed.bad_rows else 0
 
 
@@ -159,7 +159,7 @@ def _good(rows: Iterable[Row | BadRow], result: Replayed) -> Iterator[Row]:
             continue
         result.bad_rows += 1
         if result.bad_rows <= _SHOWN:
-            print(f"line {row.number}: {row.detail}", file=sys.stderr)
+            warn(f"line {row.number}: {row.detail}")
 
 
 def _in_time(rows: Iterable[Row], speed: float) -> Iterator[Row | None]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from service.cli.client import add_url, connected, send
 from service.cli.errors import UNREACHABLE, USAGE, CliError
+from service.cli.text import all_escaped
 from service.log.topics import OUTPUTS
 from service.settings import SettingsError, load_settings
 
@@ -153,6 +154,7 @@ def _polled(consumer: Any) -> Iterator[Tailed]:
 
 def line_of(topic: str, record: dict[str, Any]) -> Text:
     """One record as a line for a person."""
+    record = all_escaped(record)
     from rich.text import Text
 
     if topic == "joins":

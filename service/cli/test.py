@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
 from service.cli.errors import FAILED, USAGE, CliError
+from service.cli.text import say, warn
 
 
 def add(commands: Any) -> None:
@@ -48,10 +48,10 @@ def run(args: argparse.Namespace) -> int:
         if result.error is not None:
             place = f"{file}:{result.error.line}"
             field = f"{result.error.field}: " if result.error.field else ""
-            print(f"{place}: {field}{result.error.detail}", file=sys.stderr, flush=True)
+            warn(f"{place}: {field}{result.error.detail}")
         else:
-            print("\n".join(told(result)), flush=True)
-    print(summary(results))
+            say(*told(result))
+    say(summary(results))
     if args.junit is not None:
         _write(args.junit, junit(results))
     if any(result.error is not None for result in results):

@@ -5,7 +5,6 @@ A file is sent as it is read, in one request, and answered when all of it holds.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from service.cli.client import problem_text
 from service.cli.errors import CliError
 from service.cli.files import unzipped
 from service.cli.progress import sending
+from service.cli.text import warn
 
 TIMEOUT_S = 600.0
 """Large files take a while."""
@@ -49,6 +49,6 @@ def tell_failures(failures: Sequence[tuple[str, Mapping[str, Any]]], count: int)
     """Says on stderr where something in a file was refused, and why; ``count``: of how many in all."""
     for where, failure in failures[:_SHOWN]:
         place = where + (f", {failure['field']}" if failure["field"] else "")
-        print(f"{place}: {failure['detail']} ({failure['reason']})", file=sys.stderr)
+        warn(f"{place}: {failure['detail']} ({failure['reason']})")
     if count > _SHOWN:
-        print(f"and {count - _SHOWN} more", file=sys.stderr)
+        warn(f"and {count - _SHOWN} more")

@@ -201,6 +201,34 @@ def test_tail_shows_records_to_people_and_machines(
     assert tail("joins") == []
 
 
+#: Clears the screen, sets the clipboard, begins a line that looks like another record, and turns text around.
+HOSTILE = "v\x1b[2J\x1b]52;c;cm0=\x07\r\n1970-01-01  s/\x7f\x9b31m\u2028\u202e"
+SHOWN = r"v\x1b[2J\x1b]52;c;cm0=\x07\r\n1970-01-01  s/\x7f\x9b31m\u2028\u202e"
+
+
+def test_what_producers_and_clients_name_does_nothing_to_a_terminal(
+    service: Served, client: httpx.Client, source: str
+) -> None:
+    id = register(client, source, "q", "x > 0")
+    sent = [{"stream_id": HOSTILE, "ts": 1, "x": 1}, {"stream_id": HOSTILE, "ts": 2, "x": HOSTILE}]
+    params = {"source": source, "wait": "true"}
+    client.post("/v1/events", params=params, content="\n".join(map(json.dumps, sent))).raise_for_status()
+
+    def tail(topic: str, *more: str) -> list[str]:
+        command = [COMMAND, "tail", topic, "--once", "--after", "-1000", "--url", service.url, *more]
+        done = subprocess.run(command, capture_output=True, env=environment(), check=True)
+        # As bytes till here: Python would make one line break of several.
+        return [line for line in done.stdout.decode().split("\n") if source in line]
+
+    (match,), (border,), (letter,) = tail("matches"), tail("borders"), tail("dead_letter")
+    assert f"  {source}/{SHOWN}  {id}" in match
+    assert f"  {source}/{SHOWN}  + {id}" in border
+    assert f"{source}/{SHOWN}  not_a_number" in letter
+    assert (match + border + letter).isprintable()
+    (record,) = map(json.loads, tail("matches", "--json"))
+    assert record["value"]["stream_id"] == HOSTILE
+
+
 def test_tail_follows(service: Served, client: httpx.Client, source: str, tmp_path: Path) -> None:
     register(client, source, "q", "x > 0")
     out = tmp_path / "out"
