@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import hmac
 import logging
 import stat
 from collections.abc import Callable
@@ -103,6 +105,27 @@ def test_the_secret_of_one_key_does_not_go_with_the_id_of_another(tmp_path: Path
     with pytest.raises(KeyRefused):
         ring.principal(f"rw_{other_key.id}_{one.rpartition('_')[2]}", NOW)
     assert ring.principal(other, NOW).name == "other"
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_digests_are_compared_in_constant_time_whether_there_is_such_a_key_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    text, key = made()
+    ring = KeyRing(written(tmp_path / "keys.toml", key))
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(a: bytes, b: bytes) -> bool:
+        compared.append((a, b))
+        return False
+
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    shown = text if is_known else made()[0]
+    with pytest.raises(KeyRefused):  # what it says is what counts
+        ring.principal(shown, NOW)
+    (pair,) = compared
+    assert hashlib.sha256(shown.encode()).digest() in pair
+    assert (key.digest in pair) is is_known
 
 
 def test_a_change_of_the_file_holds_at_the_next_request(tmp_path: Path) -> None:
