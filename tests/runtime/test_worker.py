@@ -185,6 +185,55 @@ def test_whoever_waits_for_a_commit_that_fails_for_good_is_told(
     assert [(one["seq"], one["enter"]) for one in borders] == [(1, ["q"]), (2, ["r"])]
 
 
+def test_the_number_of_the_query_set_is_that_of_every_worker_that_has_it(
+    worker: Worker, store: Store, metrics: Metrics
+) -> None:
+    def at_work(store: Store) -> tuple[Worker, Metrics]:
+        metrics = Metrics()
+        made = Worker(
+            MemoryLog(store),
+            Engine,
+            metrics,
+            clock=lambda: 1,
+            max_message_bytes=1 << 20,
+            max_batch_events=100,
+        )
+        made.open()
+        made.step([], timeout_s=0)
+        return made, metrics
+
+    def told(metrics: Metrics) -> tuple[float, float]:
+        counted = _counted(metrics)
+        return counted["rangewatch_command_offset"], counted["rangewatch_query_set_fingerprint"]
+
+    first = told(metrics)
+    _, beside = at_work(store)
+    assert told(beside) == first
+    _answer(worker, PutQuery(None, {"id": "r", "source": "s", "where": "x > 1"}))
+    second = told(metrics)
+    assert told(at_work(store)[1]) == second
+    other, apart = at_work(Store(partitions=1))
+    _answer(other, PutSource("s", {"attributes": {"x": "number"}}))
+    _answer(other, PutQuery(None, {"id": "q", "source": "s", "where": "x > 0"}))
+    assert told(apart) == first, "the same set, though of another log"
+    _answer(other, DeleteQuery("q"))
+    third = told(apart)
+    assert third[0] == second[0], "as of the same offset"
+    assert len({first[1], second[1], third[1]}) == 3
+
+
+def test_a_worker_is_ready_when_it_has_applied_all_commands(worker: Worker, store: Store) -> None:
+    assert worker.ready
+    entry = worker.engine.draft(0).prepare(PutQuery(None, {"id": "r", "source": "s", "where": "x > 1"})).entry
+    assert entry is not None
+    elsewhere = MemoryLog(store)
+    elsewhere.append_commands([wire.command_message(entry, at_ms=0)], after=elsewhere.end_of_commands())
+    assert not worker.ready
+    worker.step([], timeout_s=0)
+    assert worker.ready
+    assert "r" in worker.engine.catalog.queries
+
+
 def test_a_query_is_refused_whose_source_another_worker_changes_meanwhile(
     log: Failing, worker: Worker
 ) -> None:
