@@ -201,6 +201,43 @@ def test_position_and_state_wait_for_a_transaction_that_is_being_committed(
         assert found.result(timeout=30) == (Position(7, 3), [StateRecord(b"s", b"new")])
 
 
+def test_state_alone_waits_for_a_transaction_that_is_being_committed(
+    log: KafkaLog, site: KafkaSite, stranger: KafkaProducer
+) -> None:
+    begin(log, TOPIC, partitions=site.partitions)
+    log.commit(step(1, value=b"old"))
+    stranger.begin_transaction()
+    stranger.send(site.prefix + "state", b"new", f"{TOPIC}/0/".encode() + b"s", partition=0)
+    stranger.flush()
+    with ThreadPoolExecutor() as pool:
+        found = pool.submit(lambda: list(log.restore(ZERO)))
+        with pytest.raises(TimeoutError):
+            found.result(timeout=0.5)
+        stranger.commit_transaction()
+        assert found.result(timeout=30) == [StateRecord(b"s", b"new")]
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["committed", "aborted"])
+@pytest.mark.parametrize("what", ["state", "position"])
+def test_a_partition_is_not_at_rest_while_a_transaction_of_another_has_it(
+    log: KafkaLog, site: KafkaSite, stranger: KafkaProducer, what: str, keep: bool
+) -> None:
+    begin(log, TOPIC, partitions=site.partitions)
+    assert log.at_rest(ZERO)
+    stranger.begin_transaction()
+    if what == "state":
+        stranger.send(site.prefix + "state", b"new", f"{TOPIC}/0/".encode() + b"s", partition=0)
+        stranger.flush()
+    else:
+        place = ClusterPartition(site.prefix + TOPIC, 0)
+        stranger.send_offsets_to_transaction({place: OffsetAndMetadata(7, "3", -1)}, site.group)
+    for _ in range(3):
+        assert not log.at_rest(ZERO)
+        assert log.at_rest(ONE), "the others go on"
+    stranger.commit_transaction() if keep else stranger.abort_transaction()
+    eventually(lambda: log.at_rest(ZERO), "the end of the transaction")
+
+
 # ---- the group
 
 
