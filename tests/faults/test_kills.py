@@ -126,10 +126,13 @@ def working(one: World, worker: Worker) -> bool:
     return worker.burnt
 
 
-def test_a_transaction_that_takes_too_long_comes_to_nothing(broker: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("client", BOTH)
+def test_a_transaction_that_takes_too_long_comes_to_nothing(
+    broker: Broker, tmp_path: Path, client: str
+) -> None:
     """The broker ends it, and the group has noticed nothing."""
     patient = ("--session-timeout-s", "60", "--log-timeout-s", "2")
-    with world(tmp_path, broker.address, prefix(), SEED, *patient) as one:
+    with world(tmp_path, broker.address, prefix(), SEED, *patient, clients=(client,)) as one:
         one.begin("first")
         one.fleet.workers["first"].stop()
         slow = one.fleet.start("slow", Fuse("before commit", 3, "SIGSTOP"))
