@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from service.api import live as live_api
 from service.engine.engine import Engine
 from service.keys import Role, edit, new_key, with_key, without_key
 from tests.api.conftest import OwnSource
@@ -332,7 +333,10 @@ def test_whoever_listens_hears_nothing_more_once_its_key_is_not_what_it_was(
         assert [next(goes_on)[1]["stream_id"] for _ in "ab"] == ["a", "b"], "another key of the same name"
 
 
-def test_a_key_that_expires_is_noticed_though_there_is_nothing_to_tell(keyed: Keyed, asking: Running) -> None:
+def test_a_key_that_expires_is_noticed_though_there_is_nothing_to_tell(
+    keyed: Keyed, asking: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_api, "_HEARTBEAT_S", 1e9)  # it would look at the key, too
     source = OwnSource(asking.with_key(keyed.admin))
     key = keyed.key(expires=NOW + timedelta(hours=1))
     with listening(asking, source.name, key=key) as live:
