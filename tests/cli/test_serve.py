@@ -10,8 +10,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from service.__main__ import main
 from service.cli.http_server import HttpServer
 from service.live import Hub
+from service.runtime import Runtime
 from tests.api.harness import TIMEOUT_S
 from tests.api.test_live import Listener
 from tests.cli.conftest import rangewatch, serving
@@ -88,6 +90,35 @@ def test_a_stop_has_one_time_for_requests_and_the_worker() -> None:
     for now[0] in (100.0, 112.0, 140.0):
         left.append(server.left_s)
     assert left == [30.0, 18.0, 0.0]
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_the_worker_has_what_requests_have_left_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops: bool
+) -> None:
+    given: list[float] = []
+    stop = Runtime.stop
+
+    def noted(runtime: Runtime, timeout_s: float) -> None:
+        given.append(timeout_s)
+        stop(runtime, TIMEOUT_S)
+        if not stops:
+            raise TimeoutError("the worker has not stopped")
+
+    def at_its_end(server: HttpServer, sockets: list[socket.socket]) -> None:
+        server.should_exit = True
+        sockets[0].close()
+
+    monkeypatch.setattr(Runtime, "stop", noted)
+    monkeypatch.setattr(HttpServer, "run", at_its_end)
+    monkeypatch.setattr(HttpServer, "left_s", 1.5)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        code = main(["serve", "--port", "0", "--log", f"sqlite:{tmp_path / 'log.db'}"])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert given == [1.5]
+    assert code == (0 if stops else 1)
 
 
 def test_interrupting_it_is_a_clean_end(tmp_path: Path) -> None:
