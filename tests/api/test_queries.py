@@ -325,6 +325,23 @@ def test_a_stricter_limit_leaves_what_is_registered_and_what_is_remembered(tmp_p
         assert "more than 1 disjuncts" in refused.json()["detail"]
 
 
+def test_a_stricter_limit_of_vertices_leaves_what_is_registered(tmp_path: Path) -> None:
+    body = {"source": "s", "where": "(lon, lat) in polygon([(0, 0), (4, 0), (4, 4), (1, 3)])"}
+    event = {"stream_id": "m", "lon": 3, "lat": 2}
+    with running(tmp_path) as service:
+        attributes = {"lon": "number", "lat": "number"}
+        service.client.put("/v1/sources/s", json={"attributes": attributes}).raise_for_status()
+        service.client.put("/v1/queries/q", json=body).raise_for_status()
+        service.client.post("/v1/events?source=s&wait=true", json=event).raise_for_status()
+    with running(tmp_path, max_vertices=4) as service:
+        assert service.client.get("/v1/queries/q").json()["state"] == "active"
+        assert service.client.get("/v1/streams/m?source=s").json()["inside"] == ["q"]
+        for asked in ("PUT", "/v1/queries/new"), ("POST", "/v1/validate"):
+            refused = service.client.request(*asked, json=body)
+            assert (refused.status_code, refused.json()["reason"]) == (422, "limit")
+            assert "max_vertices" in refused.json()["detail"]
+
+
 def source_entry(*attributes: str) -> dict[str, Any]:
     return {"op": "source", "name": "s", "source": {"attributes": dict.fromkeys(attributes, "number")}}
 
