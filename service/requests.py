@@ -14,6 +14,7 @@ Not for: what a command means (``engine.catalog``), and when it holds (``worker`
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -30,8 +31,9 @@ from service.log.port import Log, LogError, LogMoved, LogUnusable, Message
 from service.metrics import Metrics
 from service.model import Query, Reason, Refusal, Source
 
-#: Commands judged in one step.
+#: Commands judged in one step, and the time after which no further one is: a polygon may take 0.1 s.
 PART = 5_000
+PART_S = 0.2
 #: How often a long request is begun anew.
 _ATTEMPTS = 3
 
@@ -111,6 +113,7 @@ class _Judging:
 
     def go_on(self) -> None:
         """Judges the next part."""
+        until = time.monotonic() + PART_S
         for command in islice(self._left, PART):
             try:
                 if isinstance(command, PutSource):
@@ -122,6 +125,8 @@ class _Judging:
                 self.writing.append((len(self.prepared), one))
                 self.messages.append(wire.command_message(one.entry, at_ms=self._now, by=self.request.by))
             self.prepared.append(one)
+            if time.monotonic() > until:
+                return
 
     def _make_topic(self, topic: str) -> None:
         """A source that is in the log is every worker's, for good: its topic must be one that can be read."""

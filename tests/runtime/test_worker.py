@@ -291,6 +291,24 @@ def test_a_long_request_is_judged_between_events(
     assert [outcome.done for outcome in short.results if isinstance(outcome, Outcome)] == ["deleted"]
 
 
+def test_a_request_whose_commands_take_long_is_judged_between_events_too(
+    log: Failing, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "PART_S", -1.0)  # each takes longer
+    heard: list[CommandRequest] = []
+    before = log.end_of_commands()
+    request = CommandRequest(_many(3), True, heard.append, _fail)
+    for some in ([request], []):
+        worker.step(some, timeout_s=9)
+        assert log.end_of_commands() == before
+    worker.step([], timeout_s=9)
+    assert log.end_of_commands() == before + 3
+    while not heard:
+        worker.step([], timeout_s=9)
+    assert heard == [request]
+    assert [outcome.done for outcome in request.results if isinstance(outcome, Outcome)] == ["created"] * 3
+
+
 def test_a_long_request_that_others_come_before_is_judged_anew(
     log: Failing, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
