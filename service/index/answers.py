@@ -169,13 +169,16 @@ def _deal(keys, batch, found):  # type: ignore[no-untyped-def]
     for, by rising row of 0 .. batch, those of a row in the order in which they come."""
     count, one, half = np.uint64(found.shape[1]), np.uint64(1), np.uint64(32)
     rows, slots = found[0], found[1]
-    falls = False
-    for i in range(count):
+    steps = np.int64(0)  # negative as soon as one is
+    for i in range(min(count, one)):
         rows[i] = keys[i] >> 32
         slots[i] = keys[i] & 0x7FFFFFFF
     for i in range(one, count):
-        falls |= rows[i] < rows[i - one]
-    if not falls:
+        row = keys[i] >> 32
+        rows[i] = row
+        slots[i] = keys[i] & 0x7FFFFFFF
+        steps |= row - (keys[i - one] >> 32)
+    if steps >= 0:
         return
     place = np.zeros(batch + 1, np.uint64)
     for i in range(count):
