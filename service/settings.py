@@ -89,6 +89,11 @@ class Settings(BaseSettings):
         " go_on with what there is",
     )
 
+    max_connections: Count = Field(
+        4_000,
+        description="connections of clients at once, fewer where the process may not open so many files;"
+        " then 503 (over TLS: closed)",
+    )
     max_request_bytes: Count = Field(32 * 1024 * 1024, description="body of a request, bulk imports apart")
     max_bulk_bytes: Count = Field(
         512 * 1024 * 1024, description="body of a bulk import; and what a Parquet file in one unpacks to"

@@ -17,6 +17,7 @@ from ssl import SSLContext
 from fastapi import FastAPI
 from uvicorn import Config, Server
 
+from service.cli.connections import Connection
 from service.live import Hub
 
 
@@ -34,6 +35,9 @@ class HttpServer(Server):
     ) -> None:
         config = Config(
             app,
+            # Those that are bounded (``connections``), whatever else is installed.
+            http=Connection,
+            loop="asyncio",
             log_config=None,
             access_log=False,
             server_header=False,

@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from service.settings import PREFIX, Settings, SettingsError, load_settings, sec
 if TYPE_CHECKING:
     from uvicorn import Server
 
+    from service.cli.connections import Listening
     from service.log.port import Log
     from service.runtime import Runtime
     from service.tls import Certificate
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("rangewatch")
 
 _WATCH_S = 0.5
+
+#: What a library imports when it is first used, by the worker: there might be no file left for it then.
+_IMPORTED_LATE = ("numpy.ma",)
 
 #: A dead letter quotes its event as JSON, where one byte may become six, and says more besides.
 _LONGEST_ESCAPE = 8
@@ -78,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
 def _serve(settings: Settings) -> int:
     from service.api.access import is_loopback
     from service.api.app import create_app
+    from service.cli.connections import connections_of_process
     from service.cli.http_server import HttpServer
     from service.keys import KeysError
     from service.metrics import Metrics
@@ -92,7 +98,9 @@ def _serve(settings: Settings) -> int:
         )
     certificate = Certificate(settings) if settings.tls_cert else None
     log = open_log(settings)
-    listening = _bind(settings)
+    listening = _bind(settings, connections_of_process(settings.max_connections))
+    for name in _IMPORTED_LATE:
+        import_module(name)
     metrics = Metrics()
     runtime = Runtime(log, settings, metrics)
     try:
@@ -150,9 +158,11 @@ def _renew(certificate: Certificate) -> None:
         _logger.error("the certificate stays as it was: %s", error)
 
 
-def _bind(settings: Settings) -> socket.socket:
+def _bind(settings: Settings, most: int) -> Listening:
+    from service.cli.connections import Listening
+
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening = Listening(family, most, answers_in_clear=not settings.tls_cert)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((settings.host, settings.port))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -68,10 +70,14 @@ class Served:
 
 @contextmanager
 def serving(
-    folder: Path, *args: object, tls: ssl.SSLContext | None = None, **variables: str
+    folder: Path,
+    *args: object,
+    tls: ssl.SSLContext | None = None,
+    files: int | None = None,
+    **variables: str,
 ) -> Iterator[Served]:
     """``rangewatch serve`` on a free port and a file of the folder, unless ``args`` say otherwise; ``tls``
-    is how a client trusts it."""
+    is how a client trusts it; ``files``: how many it may open."""
     log = folder / "service.log"
     default = ["--log", f"sqlite:{folder / 'log.db'}"] if "--log" not in args else []
     with log.open("wb") as out:
@@ -80,6 +86,7 @@ def serving(
             stdout=out,
             stderr=out,
             env=environment(**variables),
+            preexec_fn=files and partial(resource.setrlimit, resource.RLIMIT_NOFILE, (files, files)),
         )
     try:
         yield Served(process, log, tls)

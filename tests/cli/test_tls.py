@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import socket
 import ssl
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -66,6 +68,36 @@ def test_the_health_check_of_the_image_speaks_tls_where_the_service_does(tmp_pat
         served.process.kill()
         served.process.wait()
         assert not is_healthy(served, **by_tls)
+
+
+def test_who_does_not_come_to_speak_tls_is_no_connection_any_more(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    server = authority.sign("server")
+    trust = trusting(authority)
+    flags = ["--tls-cert", server.cert, "--tls-key", server.key, "--max-connections", 3]
+    with serving(tmp_path, *flags, tls=trust) as served:
+        url = httpx.URL(served.url)
+        address = url.host, url.port or 0
+        for _ in range(9):
+            with socket.create_connection(address) as plain:
+                plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                while plain.recv(1_000):
+                    pass
+        with ExitStack() as stack:
+            for _ in range(4):
+                silent = stack.enter_context(socket.create_connection(address, 10))
+            assert silent.recv(1_000) == b"", "turned away before it has said a word"
+            with pytest.raises(httpx.TransportError):
+                httpx.get(f"{served.url}/healthz", verify=trust)
+        with httpx.Client(verify=trust) as client:
+            eventually(lambda: is_answered(client, served), "room again")
+
+
+def is_answered(client: httpx.Client, served: Served) -> bool:
+    try:
+        return client.get(f"{served.url}/healthz").status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def test_what_is_older_than_tls_1_2_is_not_spoken(tmp_path: Path) -> None:

@@ -1,0 +1,208 @@
+"""Connections: how many there may be, how long they may take, and that none of it ends the service."""
+
+from __future__ import annotations
+
+import errno
+import json
+import resource
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import FastAPI, Response
+from fastapi.responses import StreamingResponse
+
+from service.cli import connections
+from service.cli.connections import OWN_FILES, SILENCE_S, Listening, Seldom, connections_of_process
+from service.cli.http_server import HttpServer
+from service.live import Hub
+from tests.api.harness import TIMEOUT_S, eventually
+from tests.cli.conftest import serving
+
+FILES = 256
+BIG = 16 << 20
+
+Address = tuple[str, int]
+
+
+def connected(stack: ExitStack, address: Address, *, takes: int | None = None) -> socket.socket:
+    """``takes``: the bytes that its side of the line holds at the most."""
+    connection = stack.enter_context(closing(socket.socket()))
+    connection.settimeout(TIMEOUT_S)
+    if takes is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, takes)
+    connection.connect(address)
+    return connection
+
+
+def test_connections_without_a_key_leave_the_service_its_files(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, files=FILES) as served,
+        httpx.Client(base_url=served.url, timeout=TIMEOUT_S) as client,
+        ExitStack() as stack,
+    ):
+        url = httpx.URL(served.url)
+        address = url.host, url.port or 0
+        assert client.get("/healthz").status_code == 200, "is connected"
+        with ExitStack() as idle:
+            crowd = [connected(idle, address) for _ in range(FILES + 50)]
+            answer = crowd[-1].recv(10_000)
+            head, _, body = answer.partition(b"\r\n\r\n")
+            assert head.split()[1] == b"503"
+            assert "max_connections" in json.loads(body)["detail"]
+            # What it does for the first time takes files.
+            assert client.put("/v1/sources/s", json={"attributes": {"x": "number"}}).status_code == 201
+            assert client.put("/v1/queries/q", json={"source": "s", "where": "x > 0"}).status_code == 201
+            event = {"stream_id": "v", "x": 1}
+            assert client.post("/v1/events?source=s&wait=true", json=event).status_code == 200
+        assert eventually(lambda: httpx.get(f"{served.url}/healthz").status_code == 200, "room again")
+        connected(stack, address)
+        assert served.stop() == 0
+        said = served.log.read_text()
+    assert said.count("\n") < 10, said
+    assert said.count("turned away") == 1
+
+
+@pytest.mark.parametrize(
+    ("limits", "wanted", "most", "soft"),
+    [
+        ((1024, 4096), 4000, 4096 - OWN_FILES, 4096),
+        ((1024, 524_288), 4000, 4000, 4000 + OWN_FILES),
+        ((1024, resource.RLIM_INFINITY), 4000, 4000, 4000 + OWN_FILES),
+        ((524_288, 524_288), 4000, 4000, 524_288),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), 4000, 4000, resource.RLIM_INFINITY),
+        ((256, 256), 4000, 256 - OWN_FILES, 256),
+        ((64, 64), 4000, 32, 64),
+    ],
+)
+def test_there_are_no_more_connections_than_files_for_them(
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], wanted: int, most: int, soft: int
+) -> None:
+    now = [limits]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: now[0])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, to: now.append(to))
+    assert connections_of_process(wanted) == most
+    assert now[-1] == (soft, limits[1])
+
+
+def files_open() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_who_waits_is_turned_away_where_others_have_taken_the_files(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    accept = socket.socket.accept
+    free = files_open()
+
+    def accept_if_there_is_a_file(listening: socket.socket) -> tuple[socket.socket, object]:
+        if files_open() >= free + 3:  # the listening socket, the client, the spare
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(listening)
+
+    monkeypatch.setattr(socket.socket, "accept", accept_if_there_is_a_file)
+    with closing(Listening(socket.AF_INET, 9, answers_in_clear=True)) as listening, ExitStack() as stack:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        listening.setblocking(False)
+        for _ in range(3):
+            waiting = connected(stack, listening.getsockname())
+            with pytest.raises(BlockingIOError):
+                listening.accept()
+            assert waiting.recv(1) == b"", "hung up"
+            waiting.close()
+    assert len(caplog.records) == 1
+    assert files_open() == free
+
+
+def test_what_clients_can_cause_is_said_once_in_a_while() -> None:
+    now = [100.0]
+    tells = Seldom(lambda: now[0])
+    said = []
+    for now[0] in (100.0, 100.1, 99.0 + SILENCE_S, 100.0 + SILENCE_S, 101.0 + SILENCE_S):
+        said.append(tells())
+    assert said == [True, False, False, True, False]
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(connections, "TAKING_TIMEOUT_S", 0.5)
+
+
+@pytest.fixture
+def address(short: None) -> Iterator[Address]:
+    """Of a server whose connections have half a second."""
+    app = FastAPI()
+
+    @app.get("/pieces")
+    async def pieces() -> Response:
+        async def body() -> AsyncIterator[bytes]:
+            for _ in range(BIG // (1 << 16)):
+                yield bytes(1 << 16)
+
+        return StreamingResponse(body())
+
+    @app.get("/whole")
+    async def whole() -> Response:
+        return Response(bytes(BIG))
+
+    hub = Hub(max_feeds=1, max_feeds_tenant=1, max_records=1)
+    server = HttpServer(app, hub, stop_timeout_s=2.0)
+    listening = Listening(socket.AF_INET, 9, answers_in_clear=True)
+    listening.bind(("127.0.0.1", 0))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    eventually(lambda: server.started, "started")
+    yield listening.getsockname()
+    server.should_exit = True
+    thread.join(TIMEOUT_S)
+
+
+def rest_of(connection: socket.socket) -> int:
+    """How many bytes come until the service hangs up, of itself."""
+    length = 0
+    with suppress(ConnectionResetError):
+        while some := connection.recv(1 << 16):
+            length += len(some)
+    return length
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /pieces HTTP/1.1\r\nHost: a\r\n", b"G"])
+def test_the_head_of_a_request_must_come_in_time(address: Address, sent: bytes) -> None:
+    with ExitStack() as stack:
+        connection = connected(stack, address)
+        connection.sendall(sent)
+        assert rest_of(connection) == 0
+
+
+def test_who_dribbles_a_head_is_cut_off(address: Address) -> None:
+    with ExitStack() as stack:
+        connection = connected(stack, address)
+        begun = time.monotonic()
+        with pytest.raises(OSError, match=r"reset|[Bb]roken"):
+            for _ in range(600):
+                connection.sendall(b"G")
+                time.sleep(0.1)
+        assert time.monotonic() - begun < TIMEOUT_S / 2
+
+
+@pytest.mark.parametrize("path", ["/pieces", "/whole"])
+def test_who_takes_nothing_is_cut_off_and_who_is_slow_gets_all(address: Address, path: str) -> None:
+    with ExitStack() as stack:
+        idle, slow = (connected(stack, address, takes=1 << 16) for _ in range(2))
+        for connection in (idle, slow):
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        length, begun = 0, time.monotonic()
+        while length < BIG:
+            some = slow.recv(1 << 16)
+            assert some, f"cut off after {length} bytes"
+            length += len(some)
+            time.sleep(0.01)
+        assert time.monotonic() - begun > 1.5, "longer than anybody may take for nothing"
+        assert rest_of(idle) < BIG
