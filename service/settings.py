@@ -121,6 +121,10 @@ class Settings(BaseSettings):
         description="border records of commands written in one commit; the rest follows, events in between",
     )
     max_page: Count = Field(10_000, description="items in one page of a list or of a topic")
+    max_answer_bytes: Count = Field(
+        16 * 1024 * 1024,
+        description="the answer to a dry run; what would be longer is refused",
+    )
     max_streams: Count = Field(10_000_000, description="living streams of a partition; new ones are refused")
     max_queries: Count = Field(
         1_000_000, description="queries, quarantined ones among them; more are refused"

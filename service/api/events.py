@@ -14,19 +14,23 @@ from pydantic import BaseModel, Field
 from service.api.bodies import NDJSON, json_answer, read_body
 from service.api.context import LiveService, Service, unknown_source
 from service.api.media import AVRO, PROTOBUF, check_media, media_of
-from service.api.messages import message_of_binary, messages_of, values_of
+from service.api.messages import message_of_binary, messages_of, portions_of, values_of
 from service.api.problems import documented
 from service.api.shapes import EVENT_EXAMPLE, Accepted, Matched, Processed, answer
 from service.engine.effects import Refused
 from service.engine.engine import Engine
 from service.log.port import Message, Output
-from service.model import Refusal, Source
+from service.model import Reason, Refusal, Source
 from service.runtime import Receipt
-from service.slices import slices
-from service.trial import try_events
+from service.trial import Tried, try_some
 from service.wire import owner
 
 router = APIRouter(prefix="/v1", tags=["events"])
+
+#: What a dry run asks of the owner thread in one go: so many events, and no more once so many ids are found.
+#: Either is some 10 ms, and no more memory than a few MB.
+_EVENTS_AT_A_TIME = 1_000
+_IDS_AT_A_TIME = 100_000
 
 
 class OfSource(BaseModel):
@@ -173,7 +177,8 @@ def _output(output: Output) -> dict[str, Any]:
 async def match_events(of: Annotated[OfSource, Query()], request: Request, service: LiveService) -> Response:
     """A dry run: which queries these events would match; in JSON, whatever the format of the source is.
     Nothing is stored, no stream moves, nothing is carried. An event that would be refused refuses the request
-    and is named as `events[n]`."""
+    and is named as `events[n]`; an answer longer than the setting max_answer_bytes is refused: send fewer
+    events."""
     body, media = await read_body(request, service.settings), media_of(request)
     check_media(media)
     values = await _values(body, media)
@@ -183,20 +188,45 @@ async def match_events(of: Annotated[OfSource, Query()], request: Request, servi
     messages = await asyncio.to_thread(
         messages_of, values, source, partitions=1, max_bytes=most_bytes, max_events=most_events
     )
-    results: list[list[str] | Refused] = []
-    for some in slices([message.value or b"" for message in messages], most_bytes):
-        # In slices: events are processed in between.
-        results += await service.ask(partial(_tried, source=of.source, values=some, service=service))
-    for i, result in enumerate(results):
-        if isinstance(result, Refused):
-            raise Refusal(result.reason, f"events[{i}]", result.detail)
-    return json_answer({"matches": results})
+    texts: list[bytes] = []
+    events = length = 0
+    for portion in portions_of(
+        (message.value or b"" for message in messages), most=_EVENTS_AT_A_TIME, max_bytes=most_bytes
+    ):
+        begin, whole = 0, False
+        while not whole:  # a question at a time: events are processed in between
+            ask = partial(_tried, source=of.source, values=portion, begin=begin, service=service)
+            tried, whole = await service.ask(ask)
+            for i, one in enumerate(tried, events):
+                if isinstance(one, Refused):
+                    raise Refusal(one.reason, f"events[{i}]", one.detail)
+            if tried:
+                texts.append(msgspec.json.encode(tried)[1:-1])
+                length += len(texts[-1]) + 1
+            _check_answer(length, events, service)
+            begin += len(tried)
+            events += len(tried)
+    return Response(b'{"matches":[' + b",".join(texts) + b"]}", media_type="application/json")
 
 
-def _tried(
-    engine: Engine, *, source: str, values: Sequence[bytes], service: Service
-) -> list[list[str] | Refused]:
+def _check_answer(length: int, events: int, service: Service) -> None:
+    most = service.settings.max_answer_bytes
+    if length > most:
+        detail = f"the answer is longer than the {most} bytes of max_answer_bytes; send fewer events at once"
+        if events:
+            detail += f": the first {events} would do"
+        raise Refusal(Reason.LIMIT, "", detail)
+
+
+def _tried(engine: Engine, *, source: str, values: Sequence[bytes], begin: int, service: Service) -> Tried:
     if source not in engine.sets:
         raise unknown_source(source)
-    most_bytes = service.settings.max_message_bytes
-    return try_events(engine, source, values, max_bytes=most_bytes, tenant=service.tenant)
+    return try_some(
+        engine,
+        source,
+        values,
+        max_bytes=service.settings.max_message_bytes,
+        tenant=service.tenant,
+        begin=begin,
+        most_ids=_IDS_AT_A_TIME,
+    )

@@ -10,7 +10,7 @@ another format a body is one message, as it is on the topic.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +20,7 @@ from service.decoders import binary_decoder
 from service.log.port import Message, Record
 from service.model import Reason, Refusal, Source
 from service.registry import Schemas
+from service.slices import slices
 
 #: How long a request waits for the schema of its event.
 SCHEMA_WAIT_S = 5.0
@@ -74,6 +75,26 @@ def messages_of(
         else:
             messages += _split(value, stream_ids, partitions, max_bytes, max_events)
     return messages
+
+
+def portions_of(values: Iterable[bytes], *, most: int, max_bytes: int) -> Iterator[list[bytes]]:
+    """The events of these messages in order, in messages of at most ``most`` events together; what is no JSON
+    stays as it is."""
+    singles: list[bytes] = []
+    for value in values:
+        if not _is_array(value):
+            singles.append(value)
+            continue
+        yield from slices(singles, max_bytes, most)
+        singles = []
+        try:
+            events = [bytes(event) for event in _raw_items(value)]
+        except _NOT_JSON:
+            yield [value]
+        else:
+            for some in slices(events, max_bytes, most):
+                yield [b"[" + b",".join(some) + b"]"]
+    yield from slices(singles, max_bytes, most)
 
 
 def message_of_binary(

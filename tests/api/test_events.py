@@ -7,8 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
+from service import trial
+from service.api import events as api_events
 from tests.api.conftest import ATTRIBUTES, OwnSource
-from tests.api.harness import eventually, running
+from tests.api.harness import TIMEOUT_S, Running, eventually, running
 
 
 def send(
@@ -191,6 +193,74 @@ def test_a_stream_is_shown_and_removed(client: httpx.Client, source: OwnSource) 
 def test_a_source_without_queries_takes_events(client: httpx.Client) -> None:
     client.put("/v1/sources/lonely", json={"attributes": ATTRIBUTES}).raise_for_status()
     assert send(client, "lonely", b'{"stream_id": "s", "x": 1}').json()["outputs"] == []
+
+
+@pytest.mark.parametrize(
+    ("events_at_a_time", "ids_at_a_time", "hits_at_once"), [(1, 1, 1), (4, 5, 8), (9, 2, 99)]
+)
+def test_a_dry_run_is_the_same_in_whatever_pieces(
+    source: OwnSource,
+    monkeypatch: pytest.MonkeyPatch,
+    events_at_a_time: int,
+    ids_at_a_time: int,
+    hits_at_once: int,
+) -> None:
+    monkeypatch.setattr(api_events, "_EVENTS_AT_A_TIME", events_at_a_time)
+    monkeypatch.setattr(api_events, "_IDS_AT_A_TIME", ids_at_a_time)
+    monkeypatch.setattr(trial, "_HITS_AT_ONCE", hits_at_once)
+    for bound in range(4):
+        source.register(f"over{bound}", f"x > {bound}")
+    rows = [{"stream_id": "s", "x": i % 6} for i in range(20)]
+    expected = [[source.id(f"over{bound}") for bound in range(4) if i % 6 > bound] for i in range(20)]
+
+    def match(content: bytes) -> httpx.Response:
+        return source.client.post("/v1/match", params={"source": source.name}, content=content)
+
+    single = b"\n".join(json.dumps(row).encode() for row in rows[:7])
+    array = json.dumps(rows[7:14]).encode()
+    lines = b"\n".join([single, b"[]", array, json.dumps(rows[14:]).encode()])
+    for body in (json.dumps(rows).encode(), lines):
+        assert match(body).json() == {"matches": expected}
+    assert match(b"[]").json() == {"matches": []}
+    for bad in (b'{"stream_id": "s", "x": "1"}', b"[[%b]]" % json.dumps(rows[0]).encode(), b"nothing"):
+        problem = match(b"\n".join([single, array, bad, single]))
+        assert (problem.status_code, problem.json()["field"]) == (422, "events[14]"), problem.text
+
+
+def test_a_question_to_the_owner_thread_ends_where_enough_is_found(
+    source: OwnSource, service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for bound in range(4):
+        source.register(f"q{bound}", "x > 0")
+    monkeypatch.setattr(trial, "_HITS_AT_ONCE", 1)
+    message = json.dumps([{"stream_id": "s", "x": 1}] * 10).encode()
+    told = []
+    for begin in (0, 3, 8):
+        asked = service.runtime.ask(
+            lambda engine, begin=begin: trial.try_some(
+                engine, source.name, [message], max_bytes=10_000, begin=begin, most_ids=9
+            )
+        )
+        events, whole = asked.result(TIMEOUT_S)
+        told.append((len(events), whole))
+    assert told == [(3, False), (3, False), (2, True)]
+
+
+def test_a_dry_run_whose_answer_is_too_long_is_refused_and_told_what_would_do(tmp_path: Path) -> None:
+    with running(tmp_path, max_answer_bytes=2_000) as service:
+        source = OwnSource(service.client)
+        source.register("q" * 50, "x > 0")
+        length = len(json.dumps([source.id("q" * 50)]))
+
+        def match(count: int) -> httpx.Response:
+            rows = [{"stream_id": "s", "x": 1}] * count
+            return service.client.post("/v1/match", params={"source": source.name}, json=rows)
+
+        fit = 2_000 // (length + 1)
+        assert match(fit).json()["matches"] == [[source.id("q" * 50)]] * fit
+        problem = match(fit + 1)
+        assert (problem.status_code, problem.json()["reason"]) == (422, "limit")
+        assert "max_answer_bytes" in problem.json()["detail"]
 
 
 def test_a_large_dry_run_is_answered_in_slices_as_one(source: OwnSource) -> None:
