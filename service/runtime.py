@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import queue
 import threading
 import time
@@ -270,9 +271,11 @@ class Runtime:
         """What an output topic has no more; see ``log.port.Log.gone``."""
         return self._log.gone(topic)
 
-    def read(self, topic: str, after: int, limit: int) -> tuple[list[Record], int]:
+    def read(
+        self, topic: str, after: int, limit: int, most_bytes: float = math.inf
+    ) -> tuple[list[Record], int]:
         """Records of an output topic; see ``log.port.Log.read``."""
-        return self._log.read(topic, after=after, limit=limit)
+        return self._log.read(topic, after=after, limit=limit, most_bytes=most_bytes)
 
     def partitions(self, source: str) -> int:
         """How many partitions the topic of a source has. Raises Refusal for an unknown source."""

@@ -123,7 +123,8 @@ class Settings(BaseSettings):
     max_page: Count = Field(10_000, description="items in one page of a list or of a topic")
     max_answer_bytes: Count = Field(
         16 * 1024 * 1024,
-        description="the answer to a dry run; what would be longer is refused",
+        description="an answer: a page ends with what takes it there, and a dry run that comes to more is"
+        " refused",
     )
     max_streams: Count = Field(10_000_000, description="living streams of a partition; new ones are refused")
     max_queries: Count = Field(

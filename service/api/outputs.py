@@ -32,7 +32,9 @@ class Reading(BaseModel):
         le=2**53,
         description="from this offset on: the `next` of the page before; -N: from N before the end",
     )
-    limit: int = Field(1_000, ge=1, description="look at so many records; the setting max_page bounds it")
+    limit: int = Field(
+        1_000, ge=1, description="look at so many records at most; the setting max_page bounds it"
+    )
 
 
 @cache
@@ -69,10 +71,11 @@ def _known(topic: str) -> str:
 )
 async def read_topic(topic: str, reading: Annotated[Reading, Query()], service: LiveService) -> Response:
     """Records of `matches`, `borders`, `joins`, `aggregates` or `dead_letter` of the embedded log from
-    `after` on; the end is reached when `next` is `after`. Keys of another tenant than the default one see its
-    own records, numbered as if there were no others; those of the default one look at `limit` records of all
-    and are shown its own. On Kafka consumers read the topics themselves (501). `dead_letter` has events of
-    everybody: for admins of the default tenant only."""
+    `after` on. The end is reached when `next` is `after`; a page may be shorter than `limit` before that,
+    since it ends with the record that takes it to the setting max_answer_bytes. Keys of another tenant than
+    the default one see its own records, numbered as if there were no others; those of the default one look at
+    `limit` records of all and are shown its own. On Kafka consumers read the topics themselves (501).
+    `dead_letter` has events of everybody: for admins of the default tenant only."""
     service.check_limit(reading.limit)
     try:
         records, after = await asyncio.to_thread(_read, service, _known(topic), reading)
@@ -88,7 +91,7 @@ def _read(service: Service, topic: str, reading: Reading) -> tuple[list[Record],
     if service.tenant != DEFAULT_TENANT:
         return service.own_records.read(runtime, topic, service.tenant, after, reading.limit)
     start = after if after >= 0 else max(0, _end(runtime, topic) + after)
-    records, after = runtime.read(topic, start, reading.limit)
+    records, after = runtime.read(topic, start, reading.limit, service.settings.max_answer_bytes)
     if topic != DEAD_LETTER:
         records = [record for record in records if owner(record.value) == service.tenant]
     return records, after

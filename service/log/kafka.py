@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -362,7 +363,9 @@ class KafkaLog:
     def gone(self, topic: str) -> tuple[int, Mapping[str, int]]:
         raise NotImplementedError("outputs on Kafka are read with a consumer of one's own")
 
-    def read(self, topic: str, *, after: int, limit: int) -> tuple[list[Record], int]:
+    def read(
+        self, topic: str, *, after: int, limit: int, most_bytes: float = math.inf
+    ) -> tuple[list[Record], int]:
         raise NotImplementedError("outputs on Kafka are read with a consumer of one's own")
 
     # ---- beneath

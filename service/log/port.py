@@ -14,6 +14,7 @@ Adapters: ``sqlite`` (one file, no server, one partition a topic) and ``kafka``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol
@@ -232,6 +233,9 @@ class Log(Protocol):
         removed, by whose they were (a log is told that when it is made). Any thread. Raises
         NotImplementedError as ``read``."""
 
-    def read(self, topic: str, *, after: int, limit: int) -> tuple[list[Record], int]:
-        """Up to ``limit`` records of an output topic with ``offset >= after`` and the ``after`` of the next
-        call. Any thread. Raises NotImplementedError where consumers read the log themselves (Kafka)."""
+    def read(
+        self, topic: str, *, after: int, limit: int, most_bytes: float = math.inf
+    ) -> tuple[list[Record], int]:
+        """Up to ``limit`` records of an output topic with ``offset >= after``, no more once their values come
+        to ``most_bytes``, and the ``after`` of the next call: the same where there are none. Any thread.
+        Raises NotImplementedError where consumers read the log themselves (Kafka)."""

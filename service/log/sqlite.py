@@ -389,9 +389,11 @@ class SqliteLog:
                 reader.execute("COMMIT")
         return end if first is None else first[0], counts
 
-    def read(self, topic: str, *, after: int, limit: int) -> tuple[list[Record], int]:
+    def read(
+        self, topic: str, *, after: int, limit: int, most_bytes: float = math.inf
+    ) -> tuple[list[Record], int]:
         with self._reading:
-            records = self._records(self._reader, topic, after, limit)
+            records = self._records(self._reader, topic, after, limit, most_bytes)
         return records, records[-1].offset + 1 if records else after
 
     # ---- beneath

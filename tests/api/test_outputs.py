@@ -92,6 +92,29 @@ def test_a_topic_is_read_page_by_page(written: Running) -> None:
     assert after == len(whole)
 
 
+def test_a_page_ends_at_the_bytes_of_an_answer(tmp_path: Path) -> None:
+    with running(tmp_path, max_answer_bytes=3_000) as service:
+        client = service.client
+        client.put("/v1/sources/s", json={"attributes": ATTRIBUTES})
+        for i in range(10):
+            query = {"id": f"{i}" * 100, "source": "s", "where": "x > 0", "on": ["match"]}
+            client.post("/v1/queries", json=query).raise_for_status()
+        events = [{"stream_id": f"v{i}", "x": 1} for i in range(12)]
+        client.post("/v1/events?source=s&wait=true", json=events).raise_for_status()
+        lengths, after, streams = [], 0, []
+        while True:
+            answer = client.get("/v1/topics/matches", params={"after": after})
+            page = answer.json()
+            streams += [record["value"]["stream_id"] for record in page["records"]]
+            lengths.append(len(answer.content))
+            if page["next"] == after:
+                break
+            after = page["next"]
+    assert streams == [event["stream_id"] for event in events]
+    assert max(lengths) < 3_000 + 2 * 1_300, "and one record, and keys and offsets"
+    assert len(lengths) > 4
+
+
 @pytest.mark.parametrize("back", [1, 2, 3, 1000])
 def test_a_negative_start_counts_from_the_end(written: Running, back: int) -> None:
     assert records(written.client, "borders", after=-back) == records(written.client, "borders")[-back:]

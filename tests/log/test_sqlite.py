@@ -283,6 +283,18 @@ def test_outputs_are_read_in_pages(log: SqliteLog) -> None:
     assert log.read("no such topic", after=3, limit=10) == ([], 3)
 
 
+def test_a_page_of_outputs_ends_at_some_bytes_with_a_record_at_least(log: SqliteLog) -> None:
+    log.open()
+    values = [b"x" * length for length in (10, 10, 10, 500, 1, 1)]
+    log.commit(Commit([Output("matches", b"k", value) for value in values], {}, {}))
+    pages, after = [], 0
+    while (page := log.read("matches", after=after, limit=4, most_bytes=20))[0]:
+        pages.append([record.value for record in page[0]])
+        after = page[1]
+    assert pages == [values[:2], values[2:4], values[4:]]
+    assert after == 6
+
+
 def test_trimmed_outputs_are_passed_over(log: SqliteLog) -> None:
     log.open()
     log.commit(Commit([Output("matches", b"k", b"%d" % number) for number in range(10)], {}, {}))

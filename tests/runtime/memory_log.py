@@ -6,6 +6,7 @@ raises ``Died`` at the call that ``Fate`` names, before or after the call took e
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -268,7 +269,9 @@ class MemoryLog:
     def gone(self, topic: str) -> tuple[int, Mapping[str, int]]:
         return 0, {}
 
-    def read(self, topic: str, *, after: int, limit: int) -> tuple[list[Record], int]:
+    def read(
+        self, topic: str, *, after: int, limit: int, most_bytes: float = math.inf
+    ) -> tuple[list[Record], int]:
         raise NotImplementedError
 
 
