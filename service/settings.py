@@ -149,6 +149,9 @@ class Settings(BaseSettings):
     max_disjuncts_tenant: Count = Field(
         10_000_000, description="boxes that all queries of one tenant may come to; more are refused"
     )
+    max_exports_tenant: Count = Field(
+        4, description="exports of queries of one tenant under way at once; then 429"
+    )
     max_live_clients: Count = Field(1_000, description="clients of /v1/live at once; then 503")
     max_live_clients_tenant: Count = Field(1_000, description="those of one tenant at once; then 429")
     max_live_records: Count = Field(

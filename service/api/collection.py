@@ -10,17 +10,16 @@ from __future__ import annotations
 import asyncio
 import heapq
 import json
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from service.api.bodies import NDJSON, json_answer
 from service.api.context import LiveService, Service, unknown_source
-from service.api.problems import documented
+from service.api.problems import RETRY_AFTER_S, ProblemError, documented
 from service.api.queries import VIEW_EXAMPLE
 from service.api.shapes import QueryPage, answer
 from service.api.views import quarantined_view, query_view
@@ -31,7 +30,8 @@ from service.tenants import own
 
 router = APIRouter(prefix="/v1", tags=["queries"])
 
-_EXPORTED_AT_A_TIME = 1_000
+#: How much of an export is made at a time: no more than this and one query waits for a client.
+_PIECE_BYTES = 64 * 1024
 
 
 class Filter(BaseModel):
@@ -137,6 +137,19 @@ async def list_queries(paging: Annotated[Paging, Query()], service: LiveService)
     return json_answer(await asyncio.to_thread(_page, await _snapshot(service, paging), paging))
 
 
+async def _turn(service: LiveService) -> AsyncIterator[None]:
+    """An export of a tenant is under way until its answer or its client is gone. Raises ProblemError: 429."""
+    tenant, under_way, most = service.tenant, service.exports, service.settings.max_exports_tenant
+    if under_way[tenant] >= most:
+        detail = f"{most} exports are under way, as many as max_exports_tenant allows; read them to their end"
+        raise ProblemError(429, "quota", "", detail, headers={"Retry-After": str(RETRY_AFTER_S)})
+    under_way[tenant] += 1
+    try:
+        yield
+    finally:
+        under_way[tenant] -= 1
+
+
 @router.get(
     "/queries:export",
     summary="Export queries",
@@ -151,17 +164,30 @@ async def list_queries(paging: Annotated[Paging, Query()], service: LiveService)
                 }
             },
         },
-        **documented(422, 503),
+        **documented(422, 429, 503),
     },
+    dependencies=[Depends(_turn)],
 )
 async def export_queries(chosen: Annotated[Filter, Query()], service: LiveService) -> Response:
     """All queries of one moment by id, importable as they are. Quarantined ones are left out: they would be
-    refused."""
+    refused. A tenant has at most as many exports under way as the setting max_exports_tenant says."""
     snapshot = await _snapshot(service, chosen)
-    return StreamingResponse(_lines(snapshot.queries, chosen), media_type=NDJSON)
+    queries = await asyncio.to_thread(_chosen, snapshot.queries, chosen)
+    return StreamingResponse(_pieces(queries), media_type=NDJSON)
 
 
-def _lines(queries: Mapping[str, Registered], chosen: Filter) -> Iterator[bytes]:
-    ids = iter(sorted(id for id, one in queries.items() if _holds(chosen, one)))
-    while some := list(islice(ids, _EXPORTED_AT_A_TIME)):
-        yield "".join(json.dumps(query_body(queries[id].query)) + "\n" for id in some).encode()
+def _chosen(queries: Mapping[str, Registered], chosen: Filter) -> list[Registered]:
+    return [one for _, one in sorted(queries.items()) if _holds(chosen, one)]
+
+
+def _pieces(queries: Iterable[Registered]) -> Iterator[bytes]:
+    piece, length = [], 0
+    for one in queries:
+        line = json.dumps(query_body(one.query)) + "\n"
+        piece.append(line)
+        length += len(line)
+        if length >= _PIECE_BYTES:
+            yield "".join(piece).encode()
+            piece, length = [], 0
+    if piece:
+        yield "".join(piece).encode()

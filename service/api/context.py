@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -40,8 +41,9 @@ class Locks:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """``changing``: held by key of the collection while a request changes it. ``is_still_let_in``: whether
-    the request would still be let in, as the same principal's."""
+    """``changing``: held by key of the collection while a request changes it. ``exports``: how many of each
+    tenant are under way. ``is_still_let_in``: whether the request would still be let in, as the same
+    principal's."""
 
     runtime: Runtime
     settings: Settings
@@ -50,6 +52,7 @@ class Service:
     actor: str | None = None
     is_still_let_in: Callable[[], bool] = lambda: True
     changing: Locks = field(default_factory=Locks)
+    exports: Counter[str] = field(default_factory=Counter)
     own_records: OwnRecords = field(default_factory=OwnRecords)
 
     @property

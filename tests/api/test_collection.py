@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import httpx
 import pytest
 
 from tests.api.conftest import OwnSource
-from tests.api.harness import running, write_commands
+from tests.api.harness import eventually, running, write_commands
 
 
 def pages(client: httpx.Client, **params: Any) -> list[list[dict[str, Any]]]:
@@ -156,3 +157,21 @@ def test_a_stored_query_that_no_longer_validates_is_listed_and_can_be_mended(tmp
         assert client.post("/v1/queries", json={**stored, "where": "x > 0"}).status_code == 409
         mended = client.put("/v1/queries/q", json={**stored, "where": "x > 0"})
         assert mended.json()["state"] == "active"
+
+
+def test_exports_of_a_tenant_are_bounded_and_each_ends_with_its_client(tmp_path: Path) -> None:
+    with running(tmp_path, max_exports_tenant=2) as service:
+        source = OwnSource(service.client)
+        where = "kind in (" + ", ".join(f"'{i:0>500}'" for i in range(100)) + ")"
+        bodies = "\n".join(json.dumps(source.body(f"q{i}", where)) for i in range(200))
+        service.client.post("/v1/queries:bulk", content=bodies.encode()).raise_for_status()
+        with ExitStack() as stack:
+            for _ in range(2):  # 10 MB each: they wait for their clients
+                stack.enter_context(service.plain.stream("GET", "/v1/queries:export"))
+            refused = service.refused("/v1/queries:export")
+            assert (refused.status_code, refused.json()["reason"]) == (429, "quota")
+            assert "max_exports_tenant" in refused.json()["detail"]
+            assert refused.headers["retry-after"] == "1"
+        eventually(lambda: service.plain.get("/v1/queries:export").status_code == 200, "a turn again")
+        lines = service.plain.get("/v1/queries:export").text.splitlines()
+        assert [json.loads(line)["where"] for line in lines] == [where] * 200
