@@ -39,6 +39,10 @@ _LEAST_TAKEN_BYTES = 32 * 1024
 #: How long the same thing is not said again, where clients without a key can cause it at any rate.
 SILENCE_S = 60.0
 
+#: A body may say its length in both ways: it is read by the latter, but whoever stands in between may have
+#: gone by the former. So what follows on the connection is nobody's request (RFC 9112, 6.3).
+_LENGTHS = {b"content-length", b"transfer-encoding"}
+
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_S = 0.01
 
@@ -217,9 +221,12 @@ class Connection(H11Protocol):
         if self.cycle is None or self.cycle.response_complete:
             if self._head_due is None:
                 self._head_due = self._head_later(math.inf)
-        elif self._head_due is not None:
+            return
+        if self._head_due is not None:
             self._head_due.cancel()
             self._head_due = None
+        if {name for name, _ in self.headers} >= _LENGTHS:
+            self.cycle.keep_alive = False
 
     def _head_later(self, waiting: float) -> asyncio.TimerHandle:
         return self.loop.call_later(HEAD_TIMEOUT_S, self._head_is_late, waiting)

@@ -11,13 +11,14 @@ import asyncio
 import logging
 import socket
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from ssl import SSLContext
 
 from fastapi import FastAPI
 from uvicorn import Config, Server
 
-from service.cli.connections import Connection
+from service.cli.connections import Connection, Seldom
 from service.live import Hub
 
 
@@ -48,7 +49,8 @@ class HttpServer(Server):
         config.load()
         config.ssl = tls
         super().__init__(config)
-        logging.getLogger("uvicorn.error").addFilter(_is_no_end)
+        for tells in (_is_no_end, Warnings()):
+            logging.getLogger("uvicorn.error").addFilter(tells)
         self._hub = hub
         self._stop_timeout_s = stop_timeout_s
         self._clock = clock
@@ -70,3 +72,15 @@ class HttpServer(Server):
 def _is_no_end(record: logging.LogRecord) -> bool:
     """The server says how many requests it has cut off in the end: where each of them was says nothing."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+
+
+class Warnings(logging.Filter):
+    """The server warns of every request that is no HTTP, or that wants an upgrade, and no key is needed for
+    one: each kind of warning is told seldom."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tells: defaultdict[str, Seldom] = defaultdict(Seldom)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.levelno != logging.WARNING or self._tells[str(record.msg)]()

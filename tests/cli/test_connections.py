@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import resource
 import socket
 import threading
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 
 from service.cli import connections
@@ -133,6 +134,8 @@ def test_what_clients_can_cause_is_said_once_in_a_while() -> None:
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEAD_TIMEOUT_S", 0.5)
     monkeypatch.setattr(connections, "TAKING_TIMEOUT_S", 0.5)
+    # Those of servers that were: what one of them has let through is not told again for a while.
+    monkeypatch.setattr(logging.getLogger("uvicorn.error"), "filters", [])
 
 
 @pytest.fixture
@@ -147,6 +150,10 @@ def address(short: None) -> Iterator[Address]:
                 yield bytes(1 << 16)
 
         return StreamingResponse(body())
+
+    @app.post("/echo")
+    async def echo(request: Request) -> Response:
+        return Response(await request.body())
 
     @app.get("/whole")
     async def whole() -> Response:
@@ -206,3 +213,35 @@ def test_who_takes_nothing_is_cut_off_and_who_is_slow_gets_all(address: Address,
             time.sleep(0.01)
         assert time.monotonic() - begun > 1.5, "longer than anybody may take for nothing"
         assert rest_of(idle) < BIG
+
+
+BODY = b"2\r\n{}\r\n0\r\n\r\n"
+CHUNKED = b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n"
+UPGRADE = b"GET /nowhere HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"
+NEXT = b"GET /smuggled HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize(("more", "answers"), [(b"", 3), (b"Content-Length: 2\r\n", 2)])
+@pytest.mark.parametrize("path", [b"echo", b"nowhere"])
+def test_nothing_follows_a_body_that_says_its_length_in_two_ways(
+    address: Address, more: bytes, answers: int, path: bytes
+) -> None:
+    first = CHUNKED.replace(b"echo", path) + b"\r\n" + BODY
+    second = CHUNKED.replace(b"echo", path) + more + b"\r\n" + BODY
+    with ExitStack() as stack:
+        connection = connected(stack, address)
+        connection.sendall(first + second + NEXT)
+        told = b"".join(iter(lambda: connection.recv(10_000), b""))
+    assert told.count(b"HTTP/1.1 ") == answers, told
+
+
+def test_what_is_no_http_is_a_400_and_seldom_a_line_of_the_log(
+    address: Address, caplog: pytest.LogCaptureFixture
+) -> None:
+    for sent in (b"nothing\r\n\r\n", UPGRADE) * 3:
+        with ExitStack() as stack:
+            connection = connected(stack, address)
+            connection.sendall(sent)
+            assert connection.recv(10_000).split()[1] in (b"400", b"404")
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == len(set(said)) >= 2
