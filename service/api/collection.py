@@ -17,7 +17,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from service.api.bodies import NDJSON, json_answer
+from service.api.bodies import NDJSON
 from service.api.context import LiveService, Service, unknown_source
 from service.api.problems import RETRY_AFTER_S, ProblemError, documented
 from service.api.queries import VIEW_EXAMPLE
@@ -105,21 +105,28 @@ def _holds_quarantined(chosen: Filter, quarantined: Quarantined) -> bool:
     )
 
 
-def _page(snapshot: _Snapshot, paging: Paging) -> dict[str, Any]:
+def _page(snapshot: _Snapshot, paging: Paging, most_bytes: int) -> bytes:
+    """The answer, which ends with the query that takes it to ``most_bytes``."""
     ids = [id for id, one in snapshot.queries.items() if id > paging.after and _holds(paging, one)]
     ids += [
         id
         for id, one in snapshot.quarantined.items()
         if id > paging.after and _holds_quarantined(paging, one)
     ]
-    page = heapq.nsmallest(paging.limit, ids)
-    views = [
-        query_view(snapshot.queries[id])
-        if id in snapshot.queries
-        else quarantined_view(id, snapshot.quarantined[id])
-        for id in page
-    ]
-    return {"queries": views, "next": page[-1] if len(page) < len(ids) else None}
+    last, texts, length = None, [], 0
+    for last in heapq.nsmallest(paging.limit, ids):
+        texts.append(json.dumps(_view(snapshot, last)).encode())
+        length += len(texts[-1])
+        if length >= most_bytes:
+            break
+    following = last if len(texts) < len(ids) else None
+    return b'{"queries": [%b], "next": %b}' % (b", ".join(texts), json.dumps(following).encode())
+
+
+def _view(snapshot: _Snapshot, id: str) -> dict[str, Any]:
+    if id in snapshot.queries:
+        return query_view(snapshot.queries[id])
+    return quarantined_view(id, snapshot.quarantined[id])
 
 
 @router.get(
@@ -132,9 +139,12 @@ def _page(snapshot: _Snapshot, paging: Paging) -> dict[str, Any]:
     },
 )
 async def list_queries(paging: Annotated[Paging, Query()], service: LiveService) -> Response:
-    """A page of queries in the order of their ids. Go on with `after` set to `next`."""
+    """A page of queries in the order of their ids. Go on with `after` set to `next`. It may be shorter than
+    `limit`: it ends with the query that takes it to the setting max_answer_bytes."""
     service.check_limit(paging.limit)
-    return json_answer(await asyncio.to_thread(_page, await _snapshot(service, paging), paging))
+    snapshot, most_bytes = await _snapshot(service, paging), service.settings.max_answer_bytes
+    page = await asyncio.to_thread(_page, snapshot, paging, most_bytes)
+    return Response(page, media_type="application/json")
 
 
 async def _turn(service: LiveService) -> AsyncIterator[None]:

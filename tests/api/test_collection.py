@@ -36,6 +36,17 @@ def test_pages_hold_every_query_once_in_order(client: httpx.Client, source: OwnS
     assert len(pages(client, source=source.name, limit=7)) == 1
 
 
+def test_a_page_ends_at_the_bytes_of_an_answer(tmp_path: Path) -> None:
+    with running(tmp_path, max_answer_bytes=3_000) as service:
+        source = OwnSource(service.client)
+        made = [source.register(f"q{i}", f"kind == '{'k' * 700}'")["id"] for i in range(7)]
+        found = pages(service.client)
+        assert [len(page) for page in found] == [2, 2, 2, 1], "of some 1,900 bytes each"
+        assert [id for page in found for id in ids(page)] == made
+        beyond = service.client.get("/v1/queries", params={"after": "z"}).json()
+        assert beyond == {"queries": [], "next": None}
+
+
 def test_paging_is_stable_under_change(client: httpx.Client, source: OwnSource) -> None:
     for i in range(6):
         source.register(f"q{i}")
