@@ -33,7 +33,11 @@ from service.engine.overview import enabled
 from service.engine.safe_region import safe_region
 from service.engine.trace import REFUSED
 from service.language import print_region
-from service.model import Kind, Region, Source
+from service.model import Kind, Reason, Refusal, Region, Source
+
+#: Events times boxes in one trace: some 14 MB, 2 s. So many that the 20 events that are shown by default can
+#: be held against a query of a thousand boxes.
+_MOST_VERDICTS = 25_000
 
 
 class _StepRoute(APIRoute):
@@ -116,8 +120,9 @@ async def trace(id: str, tracing: Annotated[Tracing, Query()], service: LiveServ
     what became of each: an event that comes late matches without moving its stream, or is rejected, by the
     source's policy. The service remembers the newest events of each partition (the setting trace_events) in
     memory only: a trace begins anew when the worker starts again and when the partition moves to another
-    worker, and `remembered` says from where. Dead letters for any other reason are no
-    events of a stream and not there either; nor is what came before the stream was last removed."""
+    worker, and `remembered` says from where. Dead letters for any other reason are no events of a stream and
+    not there either; nor is what came before the stream was last removed. Of a query of many boxes fewer
+    events can be asked for at once (422 says how many)."""
     service.check_limit(tracing.limit)
 
     def look(engine: Engine) -> _Trace:
@@ -127,7 +132,18 @@ async def trace(id: str, tracing: Annotated[Tracing, Query()], service: LiveServ
         return _Trace(engine.catalog.queries[query.id], place.task, told)
 
     found = await service.ask(look)
+    _check_length(found)
     return json_answer(await asyncio.to_thread(_traced, id, found))
+
+
+def _check_length(found: _Trace) -> None:
+    """Raises Refusal: limit. An answer has every box of the query once for each event."""
+    query, events = found.registered.query, len(found.told.events)
+    most = max(1, _MOST_VERDICTS // max(1, len(query.region.conjuncts)))
+    if events > most:
+        boxes = f"the {len(query.region.conjuncts)} boxes of {query.public_id!r}"
+        detail = f"{events} events held against {boxes} are too much for one answer; ask for {most} at most"
+        raise Refusal(Reason.LIMIT, "limit", detail)
 
 
 def _traced(id: str, found: _Trace) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from service.api import stream_answers
 from tests.api.conftest import ATTRIBUTES, OwnSource
 from tests.api.harness import Running, running
 
@@ -100,6 +101,21 @@ def test_the_setting_bounds_what_is_remembered(tmp_path: Path) -> None:
             "limit",
             "limit",
         )
+
+
+def test_a_trace_is_bounded_by_events_times_boxes(client: httpx.Client, source: OwnSource) -> None:
+    boxes = 500
+    where = " or ".join(f"{2 * i} < x < {2 * i + 1} and y > {i}" for i in range(boxes))
+    query = source.register("wide", where)["id"]
+    source.send(*({"stream_id": "v", "x": -1, "y": i} for i in range(60)))
+    most = stream_answers._MOST_VERDICTS // boxes
+    assert len(trace(client, "v", source.name, query, limit=most)["events"]) == most
+    params = {"source": source.name, "query": query, "limit": most + 1}
+    problem = client.get("/v1/streams/v/trace", params=params).json()
+    assert (problem["status"], problem["field"], problem["reason"]) == (422, "limit", "limit")
+    assert f"ask for {most} at most" in problem["detail"]
+    narrow = source.register("narrow")["id"]
+    assert len(trace(client, "v", source.name, narrow, limit=1000)["events"]) == 60
 
 
 def test_the_safe_region_of_a_stream(client: httpx.Client, source: OwnSource) -> None:
