@@ -262,10 +262,10 @@ class Runtime:
             lambda engine: (self.hub.mark(uncommitted=self._worker.uncommitted), question(engine))
         )
 
-    def history(self, start: int, limit: int) -> Future[tuple[list[tuple[int, Any]], int]]:
-        """A stretch of the command log; see ``worker.Worker.history``. It is read between two steps, so
-        ``limit`` bounds how long events wait for it."""
-        return self.ask(lambda _: self._worker.history(start, limit))
+    def history(self, start: int, limit: int, most_bytes: float) -> Future[tuple[list[tuple[int, Any]], int]]:
+        """A stretch of the command log; see ``worker.Worker.history``. It is read between two steps, so its
+        limits bound how long events wait for it."""
+        return self.ask(lambda _: self._worker.history(start, limit, most_bytes))
 
     def gone(self, topic: str) -> tuple[int, Mapping[str, int]]:
         """What an output topic has no more; see ``log.port.Log.gone``."""

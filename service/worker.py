@@ -939,12 +939,17 @@ class Worker:
         max_ids = self.engine.limits.ids
         return Encoder(queries, max_ids=max_ids, max_bytes=self._max_message_bytes)
 
-    def history(self, start: int, limit: int) -> tuple[list[tuple[int, Any]], int]:
-        """At most ``limit`` entries of the command log that have been applied, from an offset on, and the
-        offset to go on from. Not in a step."""
+    def history(self, start: int, limit: int, most_bytes: float) -> tuple[list[tuple[int, Any]], int]:
+        """At most ``limit`` entries of the command log that have been applied, from an offset on, no more
+        once they come to ``most_bytes``, and the offset to go on from. Not in a step."""
         end = self.engine.catalog.offset
-        found = list(islice(self._entries(start, end), limit))
-        return found, found[-1][0] + 1 if len(found) == limit else max(start, end)
+        found: list[tuple[int, Any]] = []
+        for record in self._log.commands(start, end):
+            found.append((record.offset, wire.command_body(record.value)))
+            most_bytes -= len(record.value or b"")
+            if len(found) == limit or most_bytes <= 0:
+                return found, record.offset + 1
+        return found, max(start, end)
 
     # ---- metrics
 

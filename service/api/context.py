@@ -86,8 +86,8 @@ class Service:
         return await _result(self.runtime.picture(question))
 
     async def history(self, start: int, limit: int) -> tuple[list[tuple[int, Any]], int]:
-        """A stretch of the command log, and the offset to go on from."""
-        return await _result(self.runtime.history(start, limit))
+        """A stretch of the command log, as long as an answer may be, and the offset to go on from."""
+        return await _result(self.runtime.history(start, limit, self.settings.max_answer_bytes))
 
     async def send(self, source: str, messages: Sequence[Message], *, wait: bool) -> Receipt:
         """Puts messages on a source's topic; ``wait``: returns when they are processed and committed."""

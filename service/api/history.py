@@ -79,9 +79,9 @@ class Asked(BaseModel):
 async def get_history(asked: Annotated[Asked, Query()], service: LiveService) -> Response:
     """Looks at `limit` commands from `after` on and shows those asked for: of the queries and collections of
     the key's tenant, and of sources, which all share. Where none of them is, it looks at the `limit` after
-    these, and so on for a while. The end is reached when `next` is no more than the command of
-    your last change. `by` is the name of the client's key; where there are no keys, what it said of itself in
-    the header `X-Actor`."""
+    these, and so on for a while. It looks at fewer where they come to the setting max_answer_bytes. The end
+    is reached when `next` is no more than the command of your last change. `by` is the name of the client's
+    key; where there are no keys, what it said of itself in the header `X-Actor`."""
     service.check_limit(asked.limit)
     if asked.source is not None:
         await service.source(asked.source)
@@ -100,7 +100,7 @@ async def get_history(asked: Annotated[Asked, Query()], service: LiveService) ->
                 shown.append(_entry(command, subject, body, before))
                 if subject.tenant is None and service.tenant != DEFAULT_TENANT:
                     shown[-1]["by"] = None  # the name of another tenant's key
-        if shown or len(found) < asked.limit:
+        if shown or not found:
             break
     return json_answer({"entries": shown, "next": following})
 

@@ -56,7 +56,7 @@ _INSERT = "INSERT INTO records VALUES (?, ?, ?, ?, ?)"
 #: Each statement lets other threads have the interpreter, and may wait for it afterwards: few statements.
 _INSERT_MANY = _INSERT + ", (?, ?, ?, ?, ?)" * (_ROWS_AT_ONCE - 1)
 _COMMANDS_AT_ONCE = 1_000
-#: What a poll reads of one topic at the most, and the message that goes over it.
+#: What is read of one topic at a time, and the message that goes over it.
 _BYTES_AT_ONCE = 8 << 20
 _TRIMMED_AT_ONCE = 10_000
 _BYTES = frozenset({bytes, type(None)})
@@ -194,7 +194,8 @@ class SqliteLog:
 
     def commands(self, start: int, end: int) -> Iterator[Record]:
         while start < end:
-            records = self._records(self._poller, topics.COMMANDS, start, min(end - start, _COMMANDS_AT_ONCE))
+            most = min(end - start, _COMMANDS_AT_ONCE)
+            records = self._records(self._poller, topics.COMMANDS, start, most, _BYTES_AT_ONCE)
             yield from (record for record in records if record.offset < end)
             start = records[-1].offset + 1 if records else end
 

@@ -62,6 +62,26 @@ def test_pages_go_through_everything_once(client: httpx.Client, source: OwnSourc
     assert history(client, after=mine["command"], limit=2) == whole
 
 
+def test_a_page_ends_at_the_bytes_of_an_answer_and_so_does_each_look(tmp_path: Path) -> None:
+    with running(tmp_path, max_answer_bytes=2_000) as service:
+        source = OwnSource(service.client)
+        for number in range(7):
+            source.register(f"q{number}", f"kind == '{'k' * 800}'")
+        pages, after = [], 0
+        while True:
+            page = service.client.get("/v1/history", params={"after": after}).json()
+            pages.append([entry["query"] for entry in page["entries"]])
+            if page["next"] == after:
+                break
+            after = page["next"]
+        assert [id for page in pages for id in page] == [None, *(source.id(f"q{i}") for i in range(7))]
+        assert len(pages) > 3
+        (last,) = history(service.client, query=source.id("q6"))
+        assert service.client.get("/v1/history", params={"query": source.id("q6")}).json()["entries"] == [
+            last
+        ]
+
+
 def test_what_is_refused(client: httpx.Client) -> None:
     refused = client.get("/v1/history", params={"limit": 10**9})
     assert (refused.status_code, refused.json()["reason"], refused.json()["field"]) == (422, "limit", "limit")
