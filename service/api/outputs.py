@@ -88,10 +88,11 @@ async def read_topic(topic: str, reading: Annotated[Reading, Query()], service: 
 
 def _read(service: Service, topic: str, reading: Reading) -> tuple[list[Record], int]:
     runtime, after = service.runtime, reading.after
+    limit, most_bytes = reading.limit, service.settings.max_answer_bytes
     if service.tenant != DEFAULT_TENANT:
-        return service.own_records.read(runtime, topic, service.tenant, after, reading.limit)
+        return service.own_records.read(runtime, topic, service.tenant, after, limit, most_bytes)
     start = after if after >= 0 else max(0, _end(runtime, topic) + after)
-    records, after = runtime.read(topic, start, reading.limit, service.settings.max_answer_bytes)
+    records, after = runtime.read(topic, start, limit, most_bytes)
     if topic != DEAD_LETTER:
         records = [record for record in records if owner(record.value) == service.tenant]
     return records, after

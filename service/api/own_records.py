@@ -10,6 +10,7 @@ The first look reads the topic once, O(records); later ones what has come since.
 
 from __future__ import annotations
 
+import math
 import threading
 from array import array
 from bisect import bisect_left
@@ -20,13 +21,15 @@ from service.log.port import Record
 from service.tenants import DEFAULT_TENANT
 from service.wire import owner
 
+#: What is looked at in one go: records are long where ids are, and many.
 _AT_ONCE = 1_000
+_BYTES_AT_ONCE = 8 << 20
 
 
 class Reads(Protocol):
     """What is asked of a log; see ``log.port.Log``."""
 
-    def read(self, topic: str, after: int, limit: int) -> tuple[list[Record], int]: ...
+    def read(self, topic: str, after: int, limit: int, most_bytes: float) -> tuple[list[Record], int]: ...
 
     def gone(self, topic: str) -> tuple[int, Mapping[str, int]]: ...
 
@@ -46,9 +49,11 @@ class OwnRecords:
         self._lock = threading.Lock()
         self._topics: dict[str, _Topic] = {}
 
-    def read(self, log: Reads, topic: str, tenant: str, after: int, limit: int) -> tuple[list[Record], int]:
-        """A tenant's records from number ``after`` on (-N: the last N), their numbers as offsets, and the
-        number to go on from."""
+    def read(
+        self, log: Reads, topic: str, tenant: str, after: int, limit: int, most_bytes: float
+    ) -> tuple[list[Record], int]:
+        """A tenant's records from number ``after`` on (-N: the last N), no more once their values come to
+        ``most_bytes``, their numbers as offsets, and the number to go on from."""
         with self._lock:
             first, offsets = self._kept(log, topic, tenant)
             start = after if after >= 0 else first + len(offsets) + after
@@ -56,16 +61,19 @@ class OwnRecords:
             wanted = offsets[start - first : start - first + limit]
         records = []
         for number, offset in enumerate(wanted, start):
-            found, _ = log.read(topic, offset, 1)
+            found, _ = log.read(topic, offset, 1, math.inf)
             if found and found[0].offset == offset:  # else it has gone meanwhile, and this is another's
                 records.append(found[0]._replace(offset=number))
+                most_bytes -= len(found[0].value or b"")
+                if most_bytes <= 0:
+                    return records, number + 1
         return records, start + len(wanted)
 
     def _kept(self, log: Reads, topic: str, tenant: str) -> tuple[int, array[int]]:
         """The number of the first of a tenant's records that the log still has, and the offsets of all."""
         known = self._topics.setdefault(topic, _Topic())
         while True:
-            records, known.looked_at = log.read(topic, known.looked_at, _AT_ONCE)
+            records, known.looked_at = log.read(topic, known.looked_at, _AT_ONCE, _BYTES_AT_ONCE)
             if not records:
                 break
             for record in records:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from contextlib import closing
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from service.api import own_records
 from service.api.own_records import OwnRecords
 from service.log.port import Commit, Output, Record
 from service.log.sqlite import SqliteLog
@@ -24,9 +26,9 @@ class Reads:
         self.log = log
         self.meanwhile = lambda: None
 
-    def read(self, topic: str, after: int, limit: int) -> tuple[list[Record], int]:
+    def read(self, topic: str, after: int, limit: int, most_bytes: float) -> tuple[list[Record], int]:
         self.meanwhile()
-        return self.log.read(topic, after=after, limit=limit)
+        return self.log.read(topic, after=after, limit=limit, most_bytes=most_bytes)
 
     def gone(self, topic: str) -> tuple[int, dict[str, int]]:
         begin, counts = self.log.gone(topic)
@@ -62,7 +64,7 @@ def test_numbers_stay_the_same_through_restarts_and_when_older_records_go(tmp_pa
             kept = [(n, value) for n, (at, value) in enumerate(all_) if at >= trimmed]
             after, limit = rng.randrange(-4, len(all_) + 1), rng.randrange(1, 5)
             expected = kept[after:] if after < 0 else [one for one in kept if one[0] >= after]
-            records, next_ = own.read(Reads(log), "matches", tenant, after, limit)
+            records, next_ = own.read(Reads(log), "matches", tenant, after, limit, math.inf)
             assert [(one.offset, one.value) for one in records] == expected[:limit]
             if expected:
                 assert next_ == expected[:limit][-1][0] + 1
@@ -76,7 +78,7 @@ def test_what_goes_while_it_is_read_shows_nobody_elses(tmp_path: Path) -> None:
         values = [json.dumps({"tenant": one}).encode() for one in ("acme", "acme", "beta", "beta", "acme")]
         log.commit(Commit([Output("matches", None, value) for value in values], {}, {}))
         reads, own = Reads(log), OwnRecords()
-        assert len(own.read(reads, "matches", "acme", 0, 9)[0]) == 3
+        assert len(own.read(reads, "matches", "acme", 0, 9, math.inf)[0]) == 3
         calls = []
 
         def trim_at_the_second() -> None:
@@ -85,6 +87,24 @@ def test_what_goes_while_it_is_read_shows_nobody_elses(tmp_path: Path) -> None:
                 log.trim("matches", 2)
 
         reads.meanwhile = trim_at_the_second
-        records, next_ = own.read(reads, "matches", "acme", 0, 9)
+        records, next_ = own.read(reads, "matches", "acme", 0, 9, math.inf)
         assert [(one.offset, one.value) for one in records] == [(2, values[4])] and next_ == 3
-        assert [one.offset for one in own.read(reads, "matches", "acme", 0, 9)[0]] == [2]
+        assert [one.offset for one in own.read(reads, "matches", "acme", 0, 9, math.inf)[0]] == [2]
+
+
+def test_a_page_ends_at_some_bytes_and_what_is_looked_at_in_one_go_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_records, "_BYTES_AT_ONCE", 100)
+    with closing(opened(tmp_path / "log.db")) as log:
+        whose = [TENANTS[1 + i % 2] for i in range(20)]
+        values = [json.dumps({"tenant": one, "n": "x" * (i % 60)}).encode() for i, one in enumerate(whose)]
+        log.commit(Commit([Output("matches", None, value) for value in values], {}, {}))
+        expected = [value for one, value in zip(whose, values, strict=True) if one == "acme"]
+        own, found, after = OwnRecords(), [], 0
+        while (page := own.read(Reads(log), "matches", "acme", after, 9, 60))[0]:
+            assert sum(len(one.value or b"") for one in page[0][:-1]) < 60
+            assert [one.offset for one in page[0]] == list(range(after, page[1]))
+            found += [one.value for one in page[0]]
+            after = page[1]
+        assert (found, after) == (expected, len(expected))
