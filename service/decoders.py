@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from service.decode import Decoder
+from service.decode import MOST_EVENTS, Decoder
 from service.engine.categories import Dictionary
 from service.model import Source
 from service.rows import AnyDecoder
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 def decoder_of(
-    source: Source, dictionaries: Mapping[str, Dictionary], *, max_bytes: int, max_events: int
+    source: Source,
+    dictionaries: Mapping[str, Dictionary],
+    *,
+    max_bytes: int,
+    max_events: int = MOST_EVENTS,
 ) -> AnyDecoder:
     """For the messages on the topic of a source; one in a binary format is one event."""
     if source.format is None:

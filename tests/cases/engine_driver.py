@@ -143,7 +143,9 @@ class EngineDriver:
             if not fresh:
                 continue
             queries = self.engine.queries_of(task)
-            decoded = Decoder(queries.source, queries.dictionaries, max_bytes=1 << 20).decode(fresh)
+            decoded = Decoder(
+                queries.source, queries.dictionaries, max_bytes=1 << 20, max_events=1_000_000
+            ).decode(fresh)
             caused = self.engine.apply(task, decoded.batch)
             encoder = Encoder(queries, max_ids=self.engine.limits.ids, max_bytes=1 << 20)
             outputs: list[Output] = []
