@@ -481,7 +481,7 @@ class Worker:
         if at > end:
             raise LogUnusable(
                 f"{place} ends at {end}, and events up to {at} have been processed: the topic is another, or"
-                " was cut off; use another group, or another source"
+                " was cut off; use another source, or another topic_prefix"
             )
         if at >= beginning:
             return at

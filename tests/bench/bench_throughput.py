@@ -62,6 +62,7 @@ class _Watch:
 
 def pass_through(host: Host, client: str, count: int, round_: int) -> Spent:
     """What it takes to copy the topic."""
+    host.forget()
     log = Spy(host.log(f"bare-{client}-{round_}", client))
     bare = Bare(log)
     while not bare.started:
@@ -78,6 +79,7 @@ def service(
     host: Host, client: str, count: int, round_: int, *, profile: bool
 ) -> tuple[Spent, dict[str, Any]]:
     """What it takes the worker for the same topic, and what it wrote."""
+    host.forget()
     spy = Spy(host.log(f"service-{client}-{round_}", client))
     worker = opened(spy)
     profiler = cProfile.Profile()

@@ -11,10 +11,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from kafka import KafkaAdminClient
+from kafka.errors import UnknownTopicOrPartitionError
 
 from deploy.kafka.broker import free_ports, start
 from service.engine.commands import PutQuery, PutSource
@@ -67,6 +70,14 @@ class Host:
         port, controller_port = free_ports(2)
         self.broker = start(port, controller_port, directory)
         self.number = 0
+
+    def forget(self) -> None:
+        """Nobody has been here: no state, and so no position beside it, is left of another run."""
+        with closing(KafkaAdminClient(bootstrap_servers=self.broker.address)) as admin:
+            with suppress(UnknownTopicOrPartitionError):
+                admin.delete_topics(["state"])
+            while "state" in admin.list_topics():
+                time.sleep(0.05)
 
     def log(self, name: str, client: str, prefix: str = "") -> KafkaLog:
         self.number += 1
