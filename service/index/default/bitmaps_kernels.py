@@ -32,7 +32,7 @@ from numba import types
 from numba.core import cgutils
 from numpy.typing import NDArray
 
-from service.index.kernel import instruction, kernel, reads, writes
+from service.index.kernel import instruction, kernel, prefetching, reads, writes
 
 FIRST_BOX, TILES, SHARED, FIRST_ROW, STOP_ROW, FIRST_HULL, FIRST_LINE, TILE_LINES = range(8)
 """Columns of a block: its first box and how many tiles; how many of its rows are shared, and which rows are
@@ -137,22 +137,8 @@ _KEYS = writes(types.int64, 1)
 _WAITING = writes(types.uint64, 2)
 
 
-def _prefetch(_context, array, at):  # type: ignore[no-untyped-def]
-    def build(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        place = builder.gep(context.make_array(signature.args[0])(context, builder, args[0]).data, [args[1]])
-        number, address = ir.IntType(32), ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [address, number, number, number])
-        fetch = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
-            builder.module, kind, "llvm.prefetch.p0"
-        )
-        # To read, as data, into the second cache: it waits for twice as many lines at a time as the first.
-        builder.call(fetch, [builder.bitcast(place, address), number(0), number(2), number(1)])
-        return context.get_dummy_value()
-
-    return types.void(array, types.uint64), build
-
-
-@instruction(_prefetch)
+# Into the second cache: it waits for twice as many lines at a time as the first.
+@instruction(prefetching(2))
 def prefetch(array, at):  # type: ignore[no-untyped-def]
     """Has the element ``at`` of an array, in the order of the memory, brought into the cache meanwhile."""
 

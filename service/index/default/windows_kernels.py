@@ -24,10 +24,9 @@ from typing import NamedTuple
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numpy.typing import NDArray
 
-from service.index.kernel import instruction, kernel, reads, writes
+from service.index.kernel import instruction, kernel, prefetching, reads, writes
 
 BLOCK = 16
 """Windows begin at multiples of this, so what is read of one is in whole blocks."""
@@ -194,22 +193,7 @@ def encode(lo, hi, filed, windows, steps, doubtful):  # type: ignore[no-untyped-
             window_at[edge], end_at[edge] = window, end
 
 
-def _prefetch(_context, array, at):  # type: ignore[no-untyped-def]
-    def build(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        place = builder.gep(context.make_array(signature.args[0])(context, builder, args[0]).data, [args[1]])
-        number, address = ir.IntType(32), ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [address, number, number, number])
-        fetch = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
-            builder.module, kind, "llvm.prefetch.p0"
-        )
-        # To read, into the nearest cache, as data.
-        builder.call(fetch, [builder.bitcast(place, address), number(0), number(3), number(1)])
-        return context.get_dummy_value()
-
-    return types.void(array, types.uint64), build
-
-
-@instruction(_prefetch)
+@instruction(prefetching(3))
 def prefetch(array, at):  # type: ignore[no-untyped-def]
     """Has the element ``at`` of an array brought into the cache meanwhile; it need not be there."""
 
