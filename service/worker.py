@@ -604,9 +604,8 @@ class Worker:
             self._take_caused(effects, step)
             step.moved.add(effects.task)
         self._apply_readable(polled.chunks, step)
-        waiting = self._parked.keys() - self._cut
-        self._metrics.held(len(waiting))
-        if waiting and (trouble := self._schemas.trouble):
+        self._metrics.held(len(self._lacking))
+        if self._lacking and (trouble := self._schemas.trouble):
             self._turn_away_parked(trouble)
 
     # ---- schemas
@@ -614,11 +613,15 @@ class Worker:
     @property
     def held(self) -> str | None:
         """Why the input of partitions waits for schemas; None where none waits for longer than it takes."""
-        trouble = self._schemas.trouble
-        waiting = self._parked.keys() - self._cut
-        if not waiting or trouble is None:
+        trouble, lacking = self._schemas.trouble, self._lacking
+        if not lacking or trouble is None:
             return None
-        return f"{len(waiting)} partitions wait for schemas: {trouble}"
+        return f"{len(lacking)} partitions wait for schemas: {trouble}"
+
+    @property
+    def _lacking(self) -> set[Task]:
+        """The partitions of which something waits for schemas, and not for the next step only."""
+        return self._parked.keys() - self._cut
 
     def _apply_readable(self, polled: Sequence[Chunk], step: _Step) -> None:
         """Applies the chunks whose schemas are all there, those that have waited first, until the step holds
@@ -657,7 +660,7 @@ class Worker:
     def _turn_away_parked(self, trouble: str) -> None:
         """Whoever waits for events that wait for a registry need not: they will be processed, unheard of."""
         error = SchemasUnavailable(f"{trouble}; the events are in the log and will be processed")
-        for task in self._parked.keys() - self._cut:
+        for task in self._lacking:
             for delivery in self._deliveries.pop(task, {}).values():
                 delivery.failed(error)
 
