@@ -4,7 +4,7 @@ Idea: every connection is a file of the process, and who runs out of files can n
 on working. So the listening socket counts the connections that it has handed out (before TLS, which takes
 time) and turns the newest away when there are as many as may be; some files are left for the service itself.
 A connection that has no request under way must send the whole head of one in time, and one that is written
-to must take it in time, or it is cut.
+to must take it in time, or it is cut. A head has a length that it may have at the most.
 
 Not for: bodies, which have limits of their own (``api.bodies``).
 """
@@ -24,6 +24,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _logger = logging.getLogger("rangewatch")
@@ -36,12 +37,21 @@ HEAD_TIMEOUT_S = 30.0
 #: How long a client may take for so much of what waits for it: hardly a line is as slow as that.
 TAKING_TIMEOUT_S = 60.0
 _LEAST_TAKEN_BYTES = 32 * 1024
+#: How long the head of a request may be; many times what any client needs.
+MOST_HEAD_BYTES = 64 * 1024
 #: How long the same thing is not said again, where clients without a key can cause it at any rate.
 SILENCE_S = 60.0
 
 #: A body may say its length in both ways: it is read by the latter, but whoever stands in between may have
 #: gone by the former. So what follows on the connection is nobody's request (RFC 9112, 6.3).
 _LENGTHS = {b"content-length", b"transfer-encoding"}
+
+#: Why a request cannot be read, by the status that the library has for it.
+_REASONS = {
+    HTTPStatus.BAD_REQUEST: "bad_request",
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "too_large",
+    HTTPStatus.NOT_IMPLEMENTED: "not_supported",
+}
 
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_S = 0.01
@@ -165,21 +175,55 @@ class Listening(socket.socket):
                 self._spare = None
 
 
-def _full(most: int) -> bytes:
+def _problem(status: HTTPStatus, reason: str, detail: str) -> tuple[list[tuple[str, str]], bytes]:
+    """Headers and body of an answer that is given before there is a request."""
     problem = {
-        "type": "urn:rangewatch:problem:unavailable",
-        "title": HTTPStatus.SERVICE_UNAVAILABLE.phrase,
-        "status": 503,
-        "detail": f"there are {most} connections, as many as max_connections allows; try again",
+        "type": f"urn:rangewatch:problem:{reason}",
+        "title": status.phrase,
+        "status": status,
+        "detail": detail,
         "field": "",
-        "reason": "unavailable",
+        "reason": reason,
     }
     body = json.dumps(problem).encode()
-    head = (
-        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nRetry-After: 1\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    headers = [
+        ("Content-Type", "application/problem+json"),
+        ("Content-Length", str(len(body))),
+        ("Connection", "close"),
+    ]
+    return headers, body
+
+
+def _full(most: int) -> bytes:
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    headers, body = _problem(
+        status, "unavailable", f"there are {most} connections, as many as max_connections allows; try again"
     )
-    return head.encode() + body
+    lines = [f"HTTP/1.1 {status.value} {status.phrase}", "Retry-After: 1", *map(": ".join, headers), "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+class Http(h11.Connection):
+    """What a client sends, read as HTTP. The library bounds what is there of a head only while its end is
+    missing, so how long one may be would be chance: it depends on how much of it is received at once."""
+
+    def __init__(self) -> None:
+        super().__init__(h11.SERVER, MOST_HEAD_BYTES)
+        self.error: h11.RemoteProtocolError | None = None
+
+    def next_event(self) -> Any:
+        try:
+            event = super().next_event()
+            if isinstance(event, h11.Request) and _head_bytes(event) > MOST_HEAD_BYTES:
+                raise h11.RemoteProtocolError("its head is too long", error_status_hint=431)
+        except h11.RemoteProtocolError as error:
+            self.error = error
+            raise
+        return event
+
+
+def _head_bytes(request: h11.Request) -> int:
+    return len(request.target) + sum(len(name) + len(value) for name, value in request.headers)
 
 
 class Connection(H11Protocol):
@@ -187,6 +231,10 @@ class Connection(H11Protocol):
 
     _head_due: asyncio.TimerHandle | None = None
     _taking_due: asyncio.TimerHandle | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.conn: Http = Http()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -199,6 +247,20 @@ class Connection(H11Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._look()
+
+    def send_400_response(self, msg: str) -> None:
+        """Says why it is none, where no other answer has begun."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            error = self.conn.error
+            status = HTTPStatus(error.error_status_hint if error else HTTPStatus.BAD_REQUEST)
+            headers, body = _problem(status, _REASONS[status], f"{msg} {error or ''}".strip())
+            answer = (
+                h11.Response(status_code=status, headers=headers, reason=status.phrase.encode()),
+                h11.Data(data=body),
+                h11.EndOfMessage(),
+            )
+            self.transport.write(b"".join(self.conn.send(event) or b"" for event in answer))
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

@@ -10,16 +10,17 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from pathlib import Path
 
+import h11
 import httpx
 import pytest
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 
 from service.cli import connections
-from service.cli.connections import OWN_FILES, SILENCE_S, Listening, Seldom, connections_of_process
+from service.cli.connections import OWN_FILES, SILENCE_S, Http, Listening, Seldom, connections_of_process
 from service.cli.http_server import HttpServer
 from service.live import Hub
 from tests.api.harness import TIMEOUT_S, eventually
@@ -235,6 +236,24 @@ def test_nothing_follows_a_body_that_says_its_length_in_two_ways(
     assert told.count(b"HTTP/1.1 ") == answers, told
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(("length", "may"), [(60_000, True), (70_000, False), (1_000_000, False)])
+def test_how_long_a_head_may_be_does_not_depend_on_how_it_is_received(
+    at_once: bool, length: int, may: bool
+) -> None:
+    head = b"GET / HTTP/1.1\r\nHost: a\r\nX-Long: " + b"x" * length + b"\r\n\r\n"
+    size = len(head) if at_once else 10_000
+    http = Http()
+    with nullcontext() if may else pytest.raises(h11.RemoteProtocolError) as refused:
+        for begin in range(0, len(head), size):
+            http.receive_data(head[begin : begin + size])
+            event = http.next_event()
+        assert isinstance(event, h11.Request)
+    if refused is not None:
+        assert http.error is refused.value
+        assert refused.value.error_status_hint == 431
+
+
 def test_what_is_no_http_is_a_400_and_seldom_a_line_of_the_log(
     address: Address, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -242,6 +261,11 @@ def test_what_is_no_http_is_a_400_and_seldom_a_line_of_the_log(
         with ExitStack() as stack:
             connection = connected(stack, address)
             connection.sendall(sent)
-            assert connection.recv(10_000).split()[1] in (b"400", b"404")
+            head, _, body = connection.recv(10_000).partition(b"\r\n\r\n")
+            assert int(head.split()[1]) == (404 if sent is UPGRADE else 400)
+            if sent is not UPGRADE:
+                problem = json.loads(body)
+                assert (problem["status"], problem["reason"]) == (400, "bad_request")
+                assert "illegal request line" in problem["detail"]
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == len(set(said)) >= 2
