@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, NamedTuple, TypeVar
 
+from service.deliveries import Delivery
 from service.engine.commands import Command, Outcome
 from service.engine.engine import Engine, EngineLimits
 from service.garbage import at_start
@@ -33,7 +34,7 @@ from service.registry import NoRegistry, Registry, Schemas
 from service.requests import CommandRequest
 from service.settings import Settings
 from service.where import ShapeLimits
-from service.worker import Delivery, Listener, Worker
+from service.worker import Listener, Worker
 
 logger = logging.getLogger("rangewatch")
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from service.deliveries import Delivery
 from service.engine.commands import Command, Outcome
 from service.engine.engine import Engine
 from service.log.port import Message, TopicPartition
@@ -25,7 +26,7 @@ from service.model import Reason, Refusal
 from service.requests import CommandRequest
 from service.runtime import make_worker
 from service.settings import Settings
-from service.worker import Delivery, Worker
+from service.worker import Worker
 
 #: More than any message or record of a test has.
 _MAX_LOG_BYTES = 64 << 20

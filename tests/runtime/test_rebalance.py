@@ -8,12 +8,13 @@ from functools import partial
 
 import pytest
 
+from service.deliveries import Delivery
 from service.engine.commands import Command, DeleteQuery, PutQuery, PutSource
 from service.engine.engine import Engine, EngineLimits
 from service.log.port import LogUnavailable, Message, Output, TopicPartition
 from service.metrics import Metrics
 from service.requests import CommandRequest
-from service.worker import Delivery, Worker
+from service.worker import Worker
 from tests.runtime.memory_log import Fate, MemoryLog, Store
 
 TOPIC = "events.s"

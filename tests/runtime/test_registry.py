@@ -13,6 +13,7 @@ import pytest
 from pydantic import SecretStr
 
 import service.registry
+from service.deliveries import Delivery
 from service.engine.commands import PutQuery, PutSource
 from service.engine.engine import Engine
 from service.log.port import Message, TopicPartition
@@ -22,7 +23,7 @@ from service.registry import NoRegistry, Registry, SchemasUnavailable
 from service.requests import CommandRequest
 from service.rows import Registered
 from service.settings import Settings, SettingsError, load_settings
-from service.worker import Delivery, Worker
+from service.worker import Worker
 from tests.api.harness import eventually
 from tests.certificates import Authority
 from tests.schema_registry import FakeRegistry, basic, schema_registry

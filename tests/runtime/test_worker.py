@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from service import requests, wire
+from service.deliveries import Delivery
 from service.engine.commands import Command, DeleteQuery, Outcome, PatchQuery, PutQuery, PutSource
 from service.engine.engine import Engine, EngineLimits
 from service.log.port import Commit, Log, LogFenced, LogMoved, LogUnavailable, Message, Polled, Record
@@ -18,7 +19,7 @@ from service.log.sqlite import SqliteLog
 from service.metrics import Metrics
 from service.model import Reason, Refusal
 from service.requests import CommandRequest
-from service.worker import Delivery, Worker
+from service.worker import Worker
 from tests.runtime.memory_log import MemoryLog, Store
 
 TOPIC = "events.s"
