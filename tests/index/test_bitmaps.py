@@ -21,6 +21,7 @@ from service.index.default.bitmaps_kernels import (
     STOP_BLOCK,
     TILE,
     WORDS,
+    depth,
     locate,
     look,
     lowest,
@@ -290,6 +291,42 @@ def test_where_entries_begin_is_kept_only_if_it_differs(constrained: int) -> Non
         assert found(part, points) == expected(boxes, points)
 
 
+def full_boxes(count: int, dims: int, *, seed: int) -> Sparse:
+    """Every box constrains every attribute; slots fall where numbers rise."""
+    rng = np.random.default_rng(seed)
+    lo = rng.integers(0, 8, (count, dims)) + rng.choice([0.0, 1e-9, 0.25], (count, dims))
+    return sparse(
+        np.arange(count, 0, -1, dtype=np.int32) * 3, lo, lo + rng.choice([1e-6, 1.0, 6.0], lo.shape)
+    )
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3, 4, 5, 6, 7])
+@pytest.mark.parametrize("count", [1, 2, 4, 8, COUNT])
+def test_boxes_that_constrain_every_attribute(dims: int, count: int) -> None:
+    """What is kept of them is in another form, up to six attributes; whoever is removed is not found."""
+    boxes = full_boxes(count, dims, seed=dims)
+    part = Bitmaps.of(boxes, dims)
+    part.check()
+    if dims <= 6:
+        assert len(part._exact.near) == 4 * (dims + 1) * count + 8
+    assert columns(in_order(part.boxes())) == columns(in_order(boxes))
+    rng = np.random.default_rng(count)
+    lo, hi = dense(boxes, dims)
+    chosen = rng.integers(0, count, 60)
+    points = np.where(rng.random((60, dims)) < 0.5, lo[chosen], np.nextafter(hi[chosen], -INF))
+    points[:20] = (lo[chosen[:20]] + hi[chosen[:20]]) / 2
+    points[20:30] = np.where(rng.random((10, dims)) < 0.2, hi[chosen[20:30]], points[20:30])
+    points[30:32] = NAN
+    answer = expected(boxes, points)
+    assert len(answer) >= 20
+    assert found(part, points) == answer
+    for row in range(60):
+        assert found(part, points[row : row + 1]) == [(0, slot) for own, slot in answer if own == row]
+    part.removed_at[::2] = 3
+    assert found(part, points, 2) == answer
+    assert found(part, points, 3) == expected(part.boxes(), points, part.removed_at > 3)
+
+
 def test_values_beside_the_ends() -> None:
     """Ends within one step, where only the comparison tells, and values just inside and outside of them."""
     rng = np.random.default_rng(6)
@@ -338,6 +375,36 @@ def test_lines_that_meet(rows: int, row: int) -> None:
             np.unpackbits(waiting[0, 8:16].view(np.uint8), bitorder="little") == 1, expected
         )
         assert not waiting[0, :8].any() and not waiting[0, 16:].any() and not waiting[1:].any()
+
+
+@kernel(types.uint64(reads(types.uint8, 1), types.uint64, types.uint64, reads(types.uint16, 2), types.uint64))
+def depth_of(near, at, width, steps, row):  # type: ignore[no-untyped-def]
+    return depth(near, at, width, steps, row)
+
+
+@pytest.mark.parametrize("width", range(1, 10))
+def test_how_deep_a_point_is_in_a_box(width: int) -> None:
+    """In each attribute on either step, just inside, just outside, and far away; what lies behind is nobody's
+    business."""
+    steps = np.full((8, width), 30_000, np.uint16)
+    ends = np.stack([np.full(width, 20_000), np.full(width, 40_000)]).astype(np.uint16)
+    ends[0, -1], ends[1, -1] = 0, 65_535
+    for attribute in range(width):
+        low, high = ends[:, attribute].astype(int).tolist()
+        for step, inside in [
+            *[(low, 1), (high, 1), (low + 1, 2), (high - 1, 2)],
+            *[(low - 1, 0), (high + 1, 0), (0, 0), (65_535, 0)],
+        ]:
+            if not 0 <= step <= 65_535 or (step in (low, high) and inside == 0):
+                continue
+            steps[:] = 30_000
+            steps[1, attribute] = step
+            for behind in (0, 255):
+                near = np.full(6 + 4 * width + 8, behind, np.uint8)
+                near[6 : 6 + 4 * width] = ends.view(np.uint8).ravel()
+                found = depth_of(near, np.uint64(6), np.uint64(width), steps, np.uint64(1))
+                assert found == inside, (attribute, step)
+                assert depth_of(near, np.uint64(6), np.uint64(width), steps, np.uint64(0)) == 2
 
 
 # ---- windows

@@ -28,6 +28,7 @@ from service.index.default.bitmaps_build import as_sparse, built, check, exact
 from service.index.default.bitmaps_kernels import Bits, Exact, search
 from service.index.default.bitmaps_windows import Cuts, chosen_cuts, scales_of, spans_of, windows_of
 from service.index.default.part import NEVER, Sparse, in_order, taken
+from service.index.default.windows_living import Living
 from service.index.protocol import Points
 
 _FEW = 6
@@ -52,6 +53,7 @@ class Bitmaps:
         self._bits, self._exact = Bits(*views[: len(bits)]), Exact(*views[len(bits) : -3])
         self._cuts, self._scales, self.removed_at = views[-3:]
         self.slots = self._exact.slots
+        self._living = Living(self.removed_at)
 
     @classmethod
     def of(cls, boxes: Sparse, dims: int) -> Bitmaps:
@@ -71,12 +73,13 @@ class Bitmaps:
 
     def stab(self, points: Points, version: int, out: Keys) -> int:
         """O(m (blocks + tiles around a point)), and O(1) to O(c / n) for each box that the bits leave."""
-        found: int = search(self._arena, version, points, out)
+        whole = len(self._living.marks(version, len(points))) == 0
+        found: int = search(self._arena, version, whole, points, out)
         return found
 
     def boxes(self) -> Sparse:
         """O(c); ends and slots are views."""
-        return as_sparse(self._exact)
+        return as_sparse(self._exact, len(self._cuts))
 
     def check(self) -> None:
         boxes = self.boxes()

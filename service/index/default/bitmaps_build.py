@@ -16,6 +16,7 @@ from service.index.default.bitmaps_kernels import (
     BLOCK,
     CHUNK,
     HULLS,
+    LANES,
     NEAR,
     TILE,
     WORDS,
@@ -107,14 +108,21 @@ class _Bitmaps:
 def exact(boxes: Sparse, spans: Spans | None, dims: int) -> Exact:
     """The boxes with 2 bytes a box instead of 8 for where they begin, none where that goes without saying;
     with the spans of their entries, if given, beside the attributes, else these in fewest bytes."""
-    widths = np.diff(boxes.starts)
+    widths, count = np.diff(boxes.starts), len(boxes)
     if len(boxes) == 0 or (widths == widths[0]).all():
         chunks, offsets = np.empty(0, np.int64), np.empty(0, np.uint16)
     else:
         chunks = boxes.starts[::CHUNK].copy()
         offsets = (boxes.starts - np.repeat(chunks, CHUNK)[: len(boxes.starts)]).astype(np.uint16)
     near, size = boxes.attributes, -(-dims // 8)
-    if spans is not None:
+    if spans is not None and count and (widths == dims).all():
+        near = np.zeros(count * 4 * (dims + 1) + 2 * LANES, np.uint8)
+        records = near[: -2 * LANES].reshape(count, -1)
+        records[:, : 4 * dims] = (
+            spans.reshape(count, dims, 2).transpose(0, 2, 1).reshape(count, -1).view(np.uint8)
+        )
+        records[:, 4 * dims :] = boxes.slots.reshape(-1, 1).view(np.uint8)
+    elif spans is not None:
         near = np.column_stack([near, spans.view(np.uint8)]).ravel()
     elif dims <= 64 and size * len(boxes) < len(boxes.attributes):
         near = np.zeros(size * len(boxes), np.uint8)
@@ -122,7 +130,7 @@ def exact(boxes: Sparse, spans: Spans | None, dims: int) -> Exact:
     return Exact(chunks, offsets, near, boxes.lo, boxes.hi, boxes.slots)
 
 
-def as_sparse(boxes: Exact) -> Sparse:
+def as_sparse(boxes: Exact, dims: int) -> Sparse:
     """The reverse. Ends and slots are views, and attributes are one if they are kept as they are."""
     count, entries = len(boxes.slots), len(boxes.lo)
     if len(boxes.offsets):
@@ -130,7 +138,9 @@ def as_sparse(boxes: Exact) -> Sparse:
     else:
         starts = np.arange(count + 1) * (entries // max(count, 1))
     attributes = boxes.near
-    if len(boxes.near) > entries:
+    if len(boxes.near) > entries and entries == count * dims:
+        attributes = np.tile(np.arange(dims, dtype=np.uint8), count)
+    elif len(boxes.near) > entries:
         attributes = boxes.near[::NEAR].copy()
     elif len(boxes.near) < entries:
         attributes = np.empty(entries, np.uint8)

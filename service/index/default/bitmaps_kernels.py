@@ -47,6 +47,8 @@ CHUNK = 256
 """Boxes that have one number to count their constraints from."""
 NEAR = 5
 """Bytes of an entry that are looked at first, if its steps are kept."""
+LANES = 4
+"""Entries that are compared at a time, where every box has one for each attribute."""
 SETS = 32
 """Sets of boxes that wait to be written as keys."""
 
@@ -101,8 +103,10 @@ class Exact(NamedTuple):
     every box has as many.
 
     ``near``: what is looked at first, box by box. Where boxes have few entries, their attributes, and behind
-    these the steps of the first and the last value of each: ``uint8[5 c]``. Else the attributes alone: as a
-    set of b bytes, bit a for attribute a, ``uint8[b n]``, if that is less, or as they are, ``uint8[c]``."""
+    each the steps of its first and its last value: ``uint8[5 c]``; but where every box has one for each of d
+    attributes, no attributes: the steps of all first values, as ``uint16[d]``, those of the last, the slot as
+    int32, and behind the last box 8 bytes more. Else the attributes alone: as a set of b bytes, bit a for
+    attribute a, ``uint8[b n]``, if that is less, or as they are, ``uint8[c]``."""
 
     chunks: NDArray[np.int64]
     offsets: NDArray[np.uint16]
@@ -195,6 +199,63 @@ def meet(lines, base, table, row, rows, waiting, at):  # type: ignore[no-untyped
         waiting[WORD, at * _WORDS + word] = boxes
         some |= boxes
     return some != _NONE
+
+
+def _depth(_context, near, at, width, steps, row):  # type: ignore[no-untyped-def]
+    def build(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        near, steps = (context.make_array(signature.args[i])(context, builder, args[i]) for i in (0, 3))
+        half, number, word = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+        halves, numbers = ir.VectorType(half, LANES), ir.VectorType(number, LANES)
+        none, one = (ir.Constant(numbers, [value] * LANES) for value in (0, 1))
+        lanes, undefined = ir.Constant(numbers, list(range(LANES))), ir.Constant(numbers, ir.Undefined)
+        spans = builder.bitcast(builder.gep(near.data, [args[1]]), half.as_pointer())
+        own = builder.gep(steps.data, [builder.mul(args[4], builder.extract_value(steps.shape, 1))])
+
+        def lanes_from(place: Any, at: Any) -> Any:
+            address = builder.bitcast(builder.gep(place, [at]), halves.as_pointer())
+            return builder.zext(builder.load(address, align=1), numbers)
+
+        def lesser(a: Any, b: Any) -> Any:
+            return builder.select(builder.icmp_signed("<", a, b), a, b)
+
+        least = cgutils.alloca_once_value(builder, one)  # type: ignore[no-untyped-call]
+        turns = builder.udiv(builder.add(args[2], word(LANES - 1)), word(LANES))
+        with cgutils.for_range(builder, turns, intp=word) as loop:
+            first = builder.mul(loop.index, word(LANES))
+            step = lanes_from(own, first)
+            above = builder.sub(step, lanes_from(spans, first))
+            below = builder.sub(lanes_from(spans, builder.add(args[2], first)), step)
+            # What lies behind the last entry says nothing.
+            left = builder.trunc(builder.sub(args[2], first), number)
+            left = builder.insert_element(undefined, left, number(0))
+            there = builder.icmp_signed("<", lanes, builder.shuffle_vector(left, undefined, none))
+            depths = builder.select(there, lesser(above, below), one)
+            builder.store(lesser(builder.load(least), depths), least)
+
+        def is_none(flags: Any) -> Any:
+            bits = ir.IntType(LANES)
+            return builder.zext(builder.icmp_unsigned("==", builder.bitcast(flags, bits), bits(0)), word)
+
+        depths = builder.load(least)
+        outside, doubtful = (builder.icmp_signed(order, depths, none) for order in ("<", "<="))
+        return builder.add(is_none(outside), is_none(doubtful))
+
+    return types.uint64(near, types.uint64, types.uint64, steps, types.uint64), build
+
+
+@instruction(_depth)
+def depth(near, at, width, steps, row):  # type: ignore[no-untyped-def]
+    """How deep a point with the steps ``steps[row]``, ``uint16[m, d]``, is in a box with ``width`` entries,
+    one for each attribute, from byte ``at`` of ``near`` on: 0 not inside, 1 perhaps, for its ends to say, 2
+    strictly inside of all steps, so certainly. Both arrays have room for LANES steps more."""
+    least = np.int64(1)
+    for attribute in range(width):
+        low, high = at + _TWO * attribute, at + _TWO * (width + attribute)
+        step = np.int64(steps[row, attribute])
+        above = step - (np.int64(near[low]) | np.int64(near[low + _ONE]) << 8)
+        below = (np.int64(near[high]) | np.int64(near[high + _ONE]) << 8) - step
+        least = min(least, above, below)
+    return np.uint64(least >= 0) + np.uint64(least > 0)
 
 
 @kernel(types.uint16(_CUTS, _CUTS, types.uint64, types.float64))
@@ -402,6 +463,31 @@ def narrow(exact, width, steps, used, found):  # type: ignore[no-untyped-def]
     return left
 
 
+@kernel(types.int64(reads(types.uint8, 1), types.uint64, _STEPS, types.boolean, types.int64, _KEYS))
+def narrow_full(near, width, steps, whole, used, found):  # type: ignore[no-untyped-def]
+    """As ``narrow``, of boxes with an entry for each attribute. If all boxes live, ``whole``, the keys that
+    are sure have the slot for the box."""
+    slots, size, stop = near.view(np.int32), _FOUR * (width + _ONE), np.uint64(used)
+    left = _NONE
+    for f in range(stop + _SOON):
+        if f < stop:
+            at = (np.uint64(found[f]) & _BOX) * size
+            prefetch(near, at)
+            prefetch(near, at + size - _ONE)
+        if f < _SOON:
+            continue
+        key = np.uint64(found[f - _SOON])
+        row, box = key >> _HALF, key & _BOX
+        inside = np.uint64(depth(near, box * size, width, steps, row))
+        sure = inside == _TWO
+        # Read in any case: a branch on what nobody can foretell costs more.
+        slot = np.uint64(slots[(box + _ONE) * (width + _ONE) - _ONE])
+        name = slot if sure & whole else box
+        found[left] = row << _HALF | np.uint64(sure) * _SURE | name
+        left += np.uint64(inside != _NONE)
+    return left
+
+
 @kernel(types.int64(_EXACT, types.uint64, _POINTS, types.int64, types.int64, _KEYS))
 def screen(exact, width, points, base, used, found):  # type: ignore[no-untyped-def]
     """Keeps, of the first ``used`` keys, those whose points, from ``base`` on, are between the first few ends
@@ -455,6 +541,8 @@ def screen(exact, width, points, base, used, found):  # type: ignore[no-untyped-
     types.int64(
         _EXACT,
         types.uint64,
+        types.boolean,
+        types.boolean,
         reads(types.int32, 1),
         types.int64,
         _POINTS,
@@ -465,20 +553,27 @@ def screen(exact, width, points, base, used, found):  # type: ignore[no-untyped-
         _KEYS,
     )
 )
-def verify(exact, width, removed_at, version, points, base, used, found, needed, out):  # type: ignore[no-untyped-def]
+def verify(exact, width, full, whole, removed_at, version, points, base, used, found, needed, out):  # type: ignore[no-untyped-def]
     """Tests the first ``used`` keys, of rows from ``base`` on, exactly unless they are sure, and writes
     those that hold, with the slot for the box, behind the ``needed`` that are in ``out``. ``width``: as in
-    ``narrow``. Returns how many there are then."""
+    ``narrow``; ``full``: whether every box has an entry for each attribute; ``whole``: whether all live.
+    Returns how many there are then."""
     chunks, offsets, near, lo, hi, slots = exact
     sets, size = near.shape[0] < lo.shape[0], np.uint64(near.shape[0] // max(slots.shape[0], 1))
     step = _NEAR if near.shape[0] > lo.shape[0] else _ONE
-    for f in range(np.uint64(used)):
+    named = full and whole
+    for f in range(np.uint64(0 if named else used)):
         box = np.uint64(found[f]) & _BOX
         prefetch(removed_at, box)
         prefetch(slots, box)
     for f in range(np.uint64(used)):
         key = np.uint64(found[f])
         row, box = np.uint64(base) + (key >> _HALF), key & _BOX
+        if key & _SURE != _NONE and named:
+            if needed < len(out):
+                out[needed] = row << _HALF | box
+            needed += 1
+            continue
         if key & _SURE == _NONE:
             behind = box + _ONE
             e, stop = box * width, behind * width
@@ -490,7 +585,9 @@ def verify(exact, width, removed_at, version, points, base, used, found, needed,
                 for byte in range(size):
                     attributes |= np.uint64(near[box * size + byte]) << (byte << _THREE)
             while inside and e < stop:
-                if sets:
+                if full:
+                    attribute = e - box * width
+                elif sets:
                     attribute = lowest(attributes)
                     attributes &= attributes - _ONE
                 else:
@@ -508,12 +605,12 @@ def verify(exact, width, removed_at, version, points, base, used, found, needed,
     return needed
 
 
-@kernel(types.int64(reads(types.uint8, 1), types.int64, _POINTS, _KEYS))
-def search(arena, version, points, out):  # type: ignore[no-untyped-def]
+@kernel(types.int64(reads(types.uint8, 1), types.int64, types.boolean, _POINTS, _KEYS))
+def search(arena, version, whole, points, out):  # type: ignore[no-untyped-def]
     """Writes ``row << 32 | slot`` for every box around a point that lived at ``version``, at most
-    ``len(out)``; returns how many there are. ``points``: ``float64[m, dims]``. ``arena``: the arrays of
-    ``Bits``, those of ``Exact``, the cuts ``float64[dims, 255]``, their scales ``float64[dims, 256]``, and
-    ``removed_at int32[n]``."""
+    ``len(out)``; returns how many there are. ``whole``: whether all did. ``points``: ``float64[m, dims]``.
+    ``arena``: the arrays of ``Bits``, those of ``Exact``, the cuts ``float64[dims, 255]``, their scales
+    ``float64[dims, 256]``, and ``removed_at int32[n]``."""
     dims = points.shape[1]
     header, longs, floats = arena.view(np.int64), arena.view(np.uint64), arena.view(np.float64)
     numbers, shorts = arena.view(np.int32), arena.view(np.uint16)
@@ -538,6 +635,8 @@ def search(arena, version, points, out):  # type: ignore[no-untyped-def]
     removed_at = numbers[header[28] >> 2 : header[29] >> 2]
     boxes, entries = exact.slots.shape[0], exact.lo.shape[0]
     width = np.uint64(entries // max(boxes, 1) if exact.offsets.shape[0] == 0 else 0)
+    kept = exact.near.shape[0] > entries
+    full = kept and np.int64(width) == dims
     most = min(points.shape[0], _ROWS)
     widest = np.int64(0)
     for number in range(bits.blocks.shape[0]):
@@ -548,7 +647,7 @@ def search(arena, version, points, out):  # type: ignore[no-untyped-def]
     looks = np.empty((64 * together, most), np.uint16)
     waiting = np.empty((4, SETS * WORDS), np.uint64)
     found = np.empty(_ROOM + TILE * (most + SETS), np.int64)
-    steps = np.empty((most, dims), np.uint16)
+    steps = np.empty((most + LANES, dims), np.uint16)
     cursor = np.empty(4, np.int64)
     needed = 0
     for base in range(0, points.shape[0], max(most, 1)):
@@ -562,10 +661,14 @@ def search(arena, version, points, out):  # type: ignore[no-untyped-def]
             used = sweep(bits, cursor, queue, table, looks, counts, waiting, used, found)
             more = cursor[NEXT] < cursor[QUEUED] or cursor[STOP_BLOCK] < bits.blocks.shape[0]
             if used > _ROOM or not more:
-                if exact.near.shape[0] > entries:
+                if full:
+                    used = narrow_full(exact.near, width, steps, whole, used, found)
+                elif kept:
                     used = narrow(exact, width, steps, used, found)
                 else:
                     used = screen(exact, width, points, base, used, found)
-                needed = verify(exact, width, removed_at, version, points, base, used, found, needed, out)
+                needed = verify(
+                    exact, width, full, whole, removed_at, version, points, base, used, found, needed, out
+                )
                 used = 0
     return needed
