@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
+from numba import types
 
 from service.index.answers import Keys
 from service.index.brute import BruteForce
 from service.index.default import fresh_kernels, mixed
 from service.index.default.fresh import Fresh, FreshPart
+from service.index.default.fresh_kernels import LANES, WORDS, around
 from service.index.default.mixed import DefaultIndex
 from service.index.default.part import sparse
 from service.index.default.scan_part import ScanPart
+from service.index.kernel import kernel, reads
 from service.index.protocol import Bounds, Points, Slots
 from tests.index.worlds import INF, NAN, SMALL, same, slots
 
@@ -39,6 +44,26 @@ def found(part: FreshPart, points: Points, version: int = 0) -> list[int]:
 def brute(slots: Slots, lo: Bounds, hi: Bounds, points: Points) -> list[int]:
     inside = ((lo <= points[:, None]) & (points[:, None] < hi)).all(axis=2)
     return sorted(row << 32 | int(slots[box]) for row, box in np.argwhere(inside).tolist())
+
+
+@kernel(types.uint64(reads(types.float32, 1), types.uint64, types.float32, types.float32))
+def flags_of(halves, at, x, y):  # type: ignore[no-untyped-def]
+    return around(halves, at, x, y)
+
+
+@pytest.mark.parametrize("lane", range(LANES))
+@pytest.mark.parametrize("behind", [-INF, 0.5, INF, NAN])
+def test_which_entries_of_a_block_may_hold_a_point_and_which_surely_do(lane: int, behind: float) -> None:
+    """One entry is [0, 1) x [2, 3), the others are far; what lies behind the ends is nobody's business."""
+    block = np.full(3 + WORDS, behind, np.float32)
+    ends = block[3 : 3 + 4 * LANES].reshape(4, LANES)
+    ends[:] = 9.0
+    ends[:, lane] = 0.0, 1.0, 2.0, 3.0
+    of_x = {0.0: 1, 0.5: 2, 1.0: 1, -1e-30: 0, 1.1: 0, NAN: 0, INF: 0, -INF: 0}
+    of_y = {2.0: 1, 2.5: 2, 3.0: 1, 1.9: 0, 3.1: 0, NAN: 0, INF: 0, -INF: 0}
+    for (x, one), (y, other) in product(of_x.items(), of_y.items()):
+        may, sure = (1 << lane if min(one, other) >= least else 0 for least in (1, 2))
+        assert flags_of(block, np.uint64(3), np.float32(x), np.float32(y)) == may | sure << LANES, (x, y)
 
 
 @pytest.mark.parametrize("limit", [COUNT, 8 * COUNT])

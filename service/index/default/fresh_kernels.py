@@ -14,13 +14,14 @@ Not for: which boxes are kept here.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
 from numba import types
 from numpy.typing import NDArray
 
-from service.index.kernel import kernel, reads, writes
+from service.index.kernel import instruction, kernel, reads, writes
 
 LANES = 5
 WORDS = 32
@@ -33,6 +34,11 @@ MOST_ENTRIES = 64
 _ROWS = 128
 """Points that are looked up before the first of them is answered: what they miss in the cache overlaps."""
 _FAR = 2.0**62
+_TOGETHER = 8
+"""Lanes that are compared at a time: all of a block, and some of what lies behind them."""
+_ONE = np.uint64(1)
+_SURE = _ONE << np.uint64(LANES)
+"""Of the flags of a block, the first that says that an entry is sure."""
 _WIDEST = 0.125
 """Of the domain of an attribute: wider boxes are not told apart by it."""
 
@@ -244,6 +250,72 @@ def mark(slots, version, newest, previous, removed_at):  # type: ignore[no-untyp
     return count
 
 
+def _around(_context, halves, at, x, y):  # type: ignore[no-untyped-def]
+    def build(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        ends = context.make_array(signature.args[0])(context, builder, args[0]).data
+        word, number = ir.IntType(64), ir.IntType(32)
+        lanes = ir.VectorType(ir.FloatType(), _TOGETHER)
+        first, undefined = (
+            ir.Constant(ir.VectorType(number, _TOGETHER), None),
+            ir.Constant(lanes, ir.Undefined),
+        )
+
+        def everywhere(value: Any) -> Any:
+            return builder.shuffle_vector(
+                builder.insert_element(undefined, value, number(0)), undefined, first
+            )
+
+        def column(place: int) -> Any:
+            address = builder.gep(ends, [builder.add(args[1], word(place * LANES))])
+            return builder.load(builder.bitcast(address, lanes.as_pointer()), align=4)
+
+        x, y = everywhere(args[2]), everywhere(args[3])
+        low, high, below, above = (column(place) for place in range(4))
+
+        def between(order: str) -> Any:
+            pairs = [(low, x), (x, high), (below, y), (y, above)]
+            one, two, three, four = (builder.fcmp_ordered(order, a, b) for a, b in pairs)
+            held = builder.and_(builder.and_(one, two), builder.and_(three, four))
+            flags = builder.trunc(builder.bitcast(held, ir.IntType(_TOGETHER)), ir.IntType(LANES))
+            return builder.zext(flags, word)
+
+        return builder.or_(between("<="), builder.shl(between("<"), word(LANES)))
+
+    return types.uint64(halves, types.uint64, types.float32, types.float32), build
+
+
+@instruction(_around)
+def around(halves, at, x, y):  # type: ignore[no-untyped-def]
+    """Which of the LANES entries of the block that begins at ``halves[at]`` may hold the point (x, y), a bit
+    each, and above these which are sure to, as the point is strictly between their rounded ends."""
+    flags = np.uint64(0)
+    for lane in range(LANES):
+        ends = at + np.uint64(lane)
+        low, high = halves[ends], halves[ends + np.uint64(LANES)]
+        below, above = halves[ends + np.uint64(2 * LANES)], halves[ends + np.uint64(3 * LANES)]
+        if low <= x <= high and below <= y <= above:
+            flags |= _ONE << np.uint64(lane)
+        if low < x < high and below < y < above:
+            flags |= _ONE << np.uint64(LANES + lane)
+    return flags
+
+
+def _lowest(_context, _flags):  # type: ignore[no-untyped-def]
+    def build(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
+        return builder.cttz(args[0], ir.IntType(1)(1))
+
+    return types.uint64(types.uint64), build
+
+
+@instruction(_lowest)
+def lowest(flags):  # type: ignore[no-untyped-def]
+    """The place of the lowest bit that is set, at least one of them set."""
+    place = np.uint64(0)
+    while flags >> place & _ONE == 0:
+        place += _ONE
+    return place
+
+
 _REMOVED_AT, _STARTS, _ATTRIBUTES, _LO, _HI, _PLANES, _HEADS, _BLOCKS = 1, *range(3, 10)
 
 
@@ -300,16 +372,17 @@ def search(arena, points, version, size, planes, whole, out):  # type: ignore[no
                     found[0, i], found[1, left] = block, i
                     left += block != 0
                     touch ^= numbers[blocks + block * WORDS] ^ numbers[blocks + block * WORDS + WORDS // 2]
-                    for lane in range(line, line + LANES):
-                        low, high = halves[lane], halves[lane + LANES]
-                        below, above = halves[lane + 2 * LANES], halves[lane + 3 * LANES]
-                        if not ((low <= x32) & (x32 <= high) & (below <= y32) & (y32 <= above)):
-                            continue
+                    flags = np.uint64(around(halves, np.uint64(line), x32, y32))
+                    may = flags & (_SURE - _ONE)
+                    while may != 0:
+                        place = lowest(may)
+                        may &= may - _ONE
+                        lane = line + np.int64(place)
                         box = np.int64(numbers[lane + 5 * LANES]) - 1
                         if box < 0 or box >= size:
                             continue
                         held = True
-                        if not ((low < x32) & (x32 < high) & (below < y32) & (y32 < above)):
+                        if flags & _SURE << place == 0:
                             for entry in range(header[starts + box], header[starts + box + 1]):
                                 x = points[base + i, arena[attributes + entry]]
                                 held &= floats[lo + entry] <= x and x < floats[hi + entry]
