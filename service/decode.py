@@ -63,6 +63,9 @@ class _Originals(Mapping[tuple[int, int], bytes | None]):
 
 MOST_EVENTS = 10_000
 """Of one message: what all of them match goes into one commit."""
+MOST_ROWS = 50_000
+"""Events that are read at a time, with those that are refused, and with them the rest of a message: a poll
+may hold thousands of messages of thousands of events."""
 
 
 class Decoder:
@@ -117,7 +120,7 @@ class Decoder:
         return event, operator.attrgetter(*(getters[path] for path in rules.paths))
 
     def decode(self, records: Sequence[Record]) -> Decoded:
-        """All messages of a poll. O(bytes)."""
+        """The messages of a poll, as many of the first as have ``MOST_ROWS`` events. O(bytes)."""
         if self._flat is None or not records:
             return self._others(records, range(len(records)))
         flat = self._flat.read([record.value or b"" for record in records])
@@ -125,10 +128,16 @@ class Decoder:
         decoded = self._others(records, others)
         if len(others) == len(records):
             return decoded
+        if decoded.read < len(records):
+            return self.decode(records[: decoded.read])  # what lies behind has been looked at in vain
         taken = self._taken(records, flat)
         events = decoded.events + len(taken.stream_ids)
-        batch = taken if not len(decoded.batch.stream_ids) else _together(taken, decoded.batch)
-        return decoded._replace(batch=batch, events=events)
+        nulls = np.concatenate([np.zeros(len(taken.stream_ids), np.int64), decoded.nulls])
+        if not len(decoded.batch.stream_ids):
+            return decoded._replace(batch=taken, events=events, nulls=nulls)
+        batch = _together(taken, decoded.batch)
+        order = np.lexsort((batch.items, batch.offsets))
+        return decoded._replace(batch=batch.take(order), events=events, nulls=nulls[order])
 
     def _taken(self, records: Sequence[Record], flat: Flat) -> Batch:
         """What the kernel has taken."""
@@ -151,7 +160,11 @@ class Decoder:
         rows = Rows([], [], [])
         refused: list[Refused] = []
         fast, read, most = self._fast, self._read, self._max_bytes
+        end = len(records)
         for message in messages:
+            if len(rows.fields) + len(refused) >= MOST_ROWS:
+                end = message
+                break
             offset, _, key, value = records[message]
             try:
                 if value is None:
@@ -170,7 +183,8 @@ class Decoder:
                 refused.append(bad.at(offset, 0))
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 self._judge(message, records[message], rows, refused)
-        return self._rules.settle(records, rows, refused, _Originals(records), self._careful)
+        decoded = self._rules.settle(records, rows, refused, _Originals(records), self._careful)
+        return decoded._replace(read=end)
 
     def _judge(self, message: int, record: Record, rows: Rows, refused: list[Refused]) -> None:
         """Reads a message that the fast reader did not take, event by event."""
@@ -205,11 +219,10 @@ class Decoder:
 
 
 def _together(one: Batch, other: Batch) -> Batch:
-    """Two batches of one poll, without ids of events, in the order of the log."""
+    """Two batches, without ids of events, one behind the other."""
     pairs: Any = zip(one._replace(stream_ids=())[:-1], other._replace(stream_ids=())[:-1], strict=True)
     columns: list[Any] = [np.concatenate(pair) for pair in pairs]
-    both = Batch(*columns)._replace(stream_ids=[*one.stream_ids, *other.stream_ids])
-    return both.take(np.lexsort((both.items, both.offsets)))
+    return Batch(*columns)._replace(stream_ids=[*one.stream_ids, *other.stream_ids])
 
 
 def _struct(

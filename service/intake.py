@@ -1,8 +1,8 @@
 """The intake: what was polled of partitions, decoded and applied, as much of it as a step holds.
 
-What a step holds is bounded by what its events match (``pace``), for that is in memory until the commit. A
-commit has whole messages: the rest is kept, its partition is paused, and the next step begins with it. So is
-what cannot be read until schemas of a registry have come.
+What a step holds is bounded by what its events match and by how many are refused (``pace``), for that is in
+memory until the commit. A commit has whole messages: the rest is kept, its partition is paused, and the next
+step begins with it. So is what cannot be read until schemas of a registry have come.
 
 Invariant: of a partition that is paused no more is kept than one poll brought, and nothing behind it is
 applied before it.
@@ -28,17 +28,16 @@ from service.log.port import Chunk, Log, TopicPartition
 from service.metrics import Metrics
 from service.model import Source
 from service.outlet import Outlet, Step
-from service.pace import Pace
+from service.pace import REFUSED_AS, Pace
 from service.registry import Schemas, SchemasUnavailable
-from service.rows import AnyDecoder
+from service.rows import AnyDecoder, Decoded
 
 
 @dataclass(slots=True)
 class _Told:
-    """What the events of a chunk have come to so far."""
+    """What events have come to so far."""
 
     parts: int = 0
-    matched: int = 0
     late: int = 0
     carried: int = 0
     seconds: float = 0.0
@@ -146,14 +145,31 @@ class Intake:
         return len(found) == len(lacking)
 
     def _apply(self, task: Task, chunk: Chunk, step: Step) -> Chunk | None:
-        """Applies the events of a chunk, some at a time. Where the step holds enough, the messages that are
-        left are returned, to be read anew."""
-        decoded = self._decoder(task).decode(chunk.records)
+        """Applies the events of a chunk, some messages at a time. Where the step holds enough, the messages
+        that are left are returned, to be read anew."""
+        records = chunk.records
+        while True:
+            decoded = self._decoder(task).decode(records)
+            whole = decoded.read == len(records)
+            next_offset = self._apply_decoded(
+                task, decoded, chunk.next_offset if whole else records[decoded.read].offset, step
+            )
+            self._positions[task] = next_offset
+            step.answered += self._deliveries.passed(task, next_offset)
+            if next_offset == chunk.next_offset:
+                return None
+            records = [one for one in records if one.offset >= next_offset]
+            if step.matched >= self._most_matches:
+                return chunk._replace(records=records)
+
+    def _apply_decoded(self, task: Task, decoded: Decoded, behind: int, step: Step) -> int:
+        """Applies events up to the offset ``behind``, as many at a time as fit, or to the end of the message
+        with which the step holds enough. Returns the offset to go on from."""
         queries = self._engine.queries_of(task)
         pace = self._paces.setdefault(task, Pace(len(queries.names), self._most_matches))
         told = _Told()
         offsets, left = decoded.batch.offsets, decoded.refused
-        start, end, next_offset = 0, len(offsets), chunk.next_offset
+        start, end, next_offset = 0, len(offsets), behind
         while start < end or not told.parts:
             allowed = pace.events(len(queries.names))
             stop = min(start + allowed, end)
@@ -161,21 +177,17 @@ class Intake:
             refused, left, ends = left, [], True
             if stop < end:
                 ends = offsets[stop] > offsets[stop - 1]
-                behind = int(offsets[stop]), 0 if ends else int(decoded.batch.items[stop])
-                left = [one for one in refused if (one.offset, one.item) >= behind]
-                refused = [one for one in refused if (one.offset, one.item) < behind]
-            matched = told.matched
-            self._apply_part(task, batch, refused, decoded.originals, told, step)
+                place = int(offsets[stop]), 0 if ends else int(decoded.batch.items[stop])
+                left = [one for one in refused if (one.offset, one.item) >= place]
+                refused = [one for one in refused if (one.offset, one.item) < place]
+            matched = self._apply_part(task, batch, refused, decoded.originals, told, step)
             if stop > start:
-                pace.took(stop - start, told.matched - matched, allowed)
-            step.matched += told.matched - matched
+                pace.took(stop - start, matched, allowed)
             start = stop
             if step.matched >= self._most_matches and stop < end and ends:
                 next_offset = int(offsets[stop])
                 break
         step.moved.add(task)
-        self._positions[task] = next_offset
-        whole = next_offset == chunk.next_offset
         step.count.append(
             partial(
                 self._metrics.batch,
@@ -184,15 +196,12 @@ class Intake:
                 refused=told.refused,
                 late=told.late,
                 carried=told.carried,
-                nulls=decoded.nulls if whole else 0,
+                nulls=int(decoded.nulls[:start].sum()),
                 matches=told.matches,
                 match_seconds=told.seconds,
             )
         )
-        step.answered += self._deliveries.passed(task, next_offset)
-        if whole:
-            return None
-        return chunk._replace(records=[one for one in chunk.records if one.offset >= next_offset])
+        return next_offset
 
     def _apply_part(
         self,
@@ -202,7 +211,9 @@ class Intake:
         originals: Mapping[tuple[int, int], bytes | None],
         told: _Told,
         step: Step,
-    ) -> None:
+    ) -> int:
+        """Returns what the events have matched, borders included."""
+        matched = 0
         started = perf_counter()
         caused = self._engine.apply(task, batch)
         told.seconds += perf_counter() - started
@@ -215,10 +226,13 @@ class Intake:
             written = self._outlet.events(effects, originals, step)
             told.late += effects.older
             told.carried += effects.carried
-            told.matched += len(effects.matches.slots) + len(effects.borders.slots)
+            matched += len(effects.matches.slots) + len(effects.borders.slots)
+            step.matched += REFUSED_AS * len(effects.refused)
             told.matches.update(tenants.shares(effects.matches.slots))
             told.refused.update(one.reason for one in effects.refused)
             self._deliveries.note(task, written, effects)
+        step.matched += matched
+        return matched
 
     def _decoder(self, task: Task) -> AnyDecoder:
         """Made anew when the source changes."""

@@ -32,7 +32,7 @@ class Step:
     count: list[Callable[[], None]] = field(default_factory=list)
     answered: list[CommandRequest | Delivery] = field(default_factory=list)
     commit: Commit | None = None
-    #: what its events have matched, borders included
+    #: what its events have matched, borders included; a refused one counts as ``REFUSED_AS`` matches
     matched: int = 0
     #: the log was not there for something that can wait
     away: LogUnavailable | None = None

@@ -11,6 +11,8 @@ from __future__ import annotations
 MOST_MATCHES = 1 << 20
 """What a slice should match at the most, borders included: some tens of megabytes."""
 
+REFUSED_AS = 32
+"""A dead letter is in memory as much as so many matches."""
 _POSSIBLE = 32
 """So many times as much it may be if every event matches every query: about a gigabyte."""
 _LEAST = 128

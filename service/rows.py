@@ -43,14 +43,16 @@ a null, ``Rules.absent`` has what stands where nothing is."""
 
 class Decoded(NamedTuple):
     """``events`` is how many events the messages held: accepted ones, tombstones not counted, and whatever
-    was refused; ``nulls`` how many values of accepted ones were null. ``originals`` has the bytes of every
-    row that may have to be written as a dead letter, by (offset, place in the message)."""
+    was refused; ``nulls``, ``int64[n]``, how many values of each row were null. ``originals`` has the bytes
+    of every row that may have to be written as a dead letter, by (offset, place in the message). ``read``:
+    how many of the messages it is of, the first ones."""
 
     batch: Batch
     refused: list[Refused]
     originals: Mapping[tuple[int, int], bytes | None]
     events: int
-    nulls: int
+    nulls: NDArray[np.int64]
+    read: int
 
 
 class Registered(NamedTuple):
@@ -71,7 +73,8 @@ class AnyDecoder(Protocol):
         """Tells it schemas by their ids; None: there is none under that id, and its messages are refused."""
 
     def decode(self, records: Sequence[Record]) -> Decoded:
-        """All messages of a poll, which lack nothing. O(bytes)."""
+        """The messages of a poll, which lack nothing; the first ones, where they hold very many events.
+        O(bytes)."""
 
 
 class Bad(Exception):
@@ -264,7 +267,7 @@ class Rules:
             batch, nulls = batch.take(keep), nulls[keep]
         refused.sort()
         events = len(batch.stream_ids) - int(batch.removal.sum()) + len(refused)
-        return Decoded(batch, refused, originals, events, int(nulls.sum()))
+        return Decoded(batch, refused, originals, events, nulls, len(records))
 
 
 def at_path(event: Any, path: tuple[str, ...]) -> Any:

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from service import requests, wire
+from service import decode, requests, wire
 from service.deliveries import Delivery
 from service.engine.commands import Command, DeleteQuery, Outcome, PatchQuery, PutQuery, PutSource
+from service.engine.effects import Batch, CommandEffects, EventEffects, Task
 from service.engine.engine import Engine, EngineLimits
 from service.log.port import Commit, Log, LogFenced, LogMoved, LogUnavailable, Message, Polled, Record
 from service.log.sqlite import SqliteLog
 from service.metrics import Metrics
 from service.model import Reason, Refusal
+from service.pace import REFUSED_AS
 from service.requests import CommandRequest
 from service.worker import Worker
 from tests.runtime.memory_log import MemoryLog, Store
 
 TOPIC = "events.s"
+QUERY = {"source": "s", "where": "x > 0"}
 
 
 class Failing(MemoryLog):
@@ -524,6 +527,7 @@ def _run(worker: Worker, request: CommandRequest | Delivery, heard: list[Any]) -
     worker.step([request], timeout_s=9)
     steps = 1
     while not heard:
+        assert steps < 1_000, "it is not getting on"
         worker.step([], timeout_s=9)
         steps += 1
     return steps
@@ -597,7 +601,7 @@ class Watched(SqliteLog):
 
 @pytest.mark.parametrize("make_log", [_in_memory, Watched])
 def test_a_step_ends_with_the_message_that_has_matched_enough(
-    make_log: Callable[[Path], Log], tmp_path: Path
+    make_log: Callable[[Path], Log], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Events go one by one then, and nothing of what is told or counted changes."""
 
@@ -616,17 +620,14 @@ def test_a_step_ends_with_the_message_that_has_matched_enough(
         )
         worker.open()
         heard: list[Any] = []
-        _run(
-            worker,
-            CommandRequest([PutSource("s", {"attributes": {"x": "number"}})], True, heard.append, _fail),
-            heard,
-        )
+        source = {"attributes": {"x": "number"}, "nulls": "absent"}
+        _run(worker, CommandRequest([PutSource("s", source)], True, heard.append, _fail), heard)
         queries: list[Command] = [
             PutQuery(None, {"id": f"q{n}", "source": "s", "where": f"x > {n}"}) for n in range(4)
         ]
         heard.clear()
         _run(worker, CommandRequest(queries, True, heard.append, _fail), heard)
-        events = [{"stream_id": f"s{n % 3}", "x": n * 7 % 6} for n in range(20)]
+        events = [{"stream_id": f"s{n % 3}", "x": n * 7 % 6 or None} for n in range(20)]
         messages = [
             json.dumps(events[:5]).encode(),
             b"no json",
@@ -644,12 +645,15 @@ def test_a_step_ends_with_the_message_that_has_matched_enough(
         log.close()
         (delivery,) = heard
         assert delivery.refused == 3 and delivery.removed
-        names = ("events_processed", "events_refused", "matches", "enters", "leaves")
+        names = ("events_processed", "events_refused", "values_null", "matches", "enters", "leaves")
         return delivery.outputs, {name: counted[f"rangewatch_{name}_total"] for name in names}, log
 
     whole, counts, log = played(tmp_path / "whole", 1_000)
     parts, the_same, cut = played(tmp_path / "cut", 1)
     assert parts == whole and the_same == counts
+    monkeypatch.setattr(decode, "MOST_ROWS", 3)
+    some, the_same, _ = played(tmp_path / "some", 1_000)
+    assert some == whole and the_same == counts
     letters = [json.loads(value) for topic, _, value in whole if topic == "dead_letter"]
     assert [one["reason"] for one in letters] == ["malformed", "malformed", "limit"]
     assert "max_message_events" in letters[-1]["detail"]
@@ -657,6 +661,106 @@ def test_a_step_ends_with_the_message_that_has_matched_enough(
         assert [upto for upto, _ in log.commits] == [7]
         assert [upto for upto, _ in cut.commits] == [2, 3, 5, 6, 7]
         assert all(told for _, told in cut.commits)
+
+
+def _steps_of(events: Mapping[int, Sequence[bytes]], *, most_matches: int) -> list[dict[int, int]]:
+    """Of messages by partition, about ten queries of x > 0: the position of each partition that moved, commit
+    by commit."""
+
+    class Noting(MemoryLog):
+        def commit(self, commit: Commit) -> None:
+            commits.append({place.partition: position.event for place, position in commit.positions.items()})
+            super().commit(commit)
+
+    commits: list[dict[int, int]] = []
+    store = Store(partitions=2)
+    worker = Worker(
+        Noting(store),
+        Engine,
+        Metrics(),
+        clock=lambda: 1000,
+        max_message_bytes=1 << 20,
+        max_batch_events=100,
+        most_matches=most_matches,
+    )
+    worker.open()
+    body = {"source": "s", "where": "x > 0"}
+    for commands in (
+        [PutSource("s", {"attributes": {"x": "number"}})],
+        [PutQuery(None, {"id": f"q{n}", **body}) for n in range(10)],
+    ):
+        heard: list[Any] = []
+        _run(worker, CommandRequest(commands, True, heard.append, _fail), heard)
+    commits.clear()
+    for partition, values in events.items():
+        for value in values:
+            store.append(TOPIC, Message(None, value, partition))
+    for _ in range(20):
+        worker.step([], timeout_s=0)
+    assert {place.partition: len(records) for place, records in store.events.items()} == {
+        place.partition: position.event for place, position in store.positions.items()
+    }
+    return commits
+
+
+def test_a_step_holds_what_all_partitions_have_matched_together() -> None:
+    event = b'{"stream_id": "a", "x": 1}'
+    one, other = _steps_of({0: [event], 1: [event]}, most_matches=10)
+    assert [one, other] == [{0: 1}, {1: 1}]
+    assert _steps_of({0: [event], 1: [event]}, most_matches=1_000) == [{0: 1, 1: 1}]
+
+
+def test_a_step_ends_with_refusals_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a dead letter, which is more than a match; and no more messages are read than that."""
+    messages = {0: [b"[1, 2, 3, 4]"] * 5}
+    assert _steps_of(messages, most_matches=4 * REFUSED_AS) == [{0: 5}]
+    monkeypatch.setattr(decode, "MOST_ROWS", 8)
+    assert _steps_of(messages, most_matches=8 * REFUSED_AS) == [{0: 2}, {0: 4}, {0: 5}]
+    assert _steps_of(messages, most_matches=16 * REFUSED_AS) == [{0: 4}, {0: 5}]
+
+
+def test_queries_that_come_make_slices_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What events matched before tells nothing of those: each may match every event."""
+    applied: list[int] = []
+    apply = Engine.apply
+
+    def noting(self: Engine, task: Task, batch: Batch) -> Iterator[EventEffects | CommandEffects]:
+        applied.append(len(batch.offsets))
+        return apply(self, task, batch)
+
+    monkeypatch.setattr(Engine, "apply", noting)
+    store = Store(partitions=1)
+    worker = Worker(
+        MemoryLog(store),
+        Engine,
+        Metrics(),
+        clock=lambda: 1000,
+        max_message_bytes=1 << 20,
+        max_batch_events=1_000,
+        most_matches=1_000,
+    )
+    worker.open()
+
+    def asked(*commands: Command) -> None:
+        heard: list[Any] = []
+        _run(worker, CommandRequest(commands, True, heard.append, _fail), heard)
+
+    def sent(count: int) -> list[int]:
+        applied.clear()
+        for _ in range(count):
+            store.append(TOPIC, _event(-1)._replace(partition=0))
+        for _ in range(20):
+            worker.step([], timeout_s=0)
+        assert sum(applied) == count
+        return list(applied)
+
+    asked(PutSource("s", {"attributes": {"x": "number"}}), PutQuery(None, QUERY | {"id": "q"}))
+    sent(1_000)
+    assert sent(1_000) == [1_000], "they matched nothing"
+    asked(*(PutQuery(None, QUERY | {"id": f"q{n}"}) for n in range(500)))
+    sizes = sent(1_000)
+    assert sizes[:3] == [2, 16, 128], "as if all matched; then more, since nothing does"
+    assert max(sizes) == 128, "but not so many that it would be far too much if they did"
 
 
 def test_a_quarantined_query_expires_once_though_nobody_was_there_when_its_time_came(

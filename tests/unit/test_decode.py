@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import service.decode
 from service.decode import LARGEST_TS, LONGEST_TEXT, Decoded, Decoder
 from service.engine.categories import Dictionary
 from service.language import parse_source
@@ -56,6 +57,35 @@ def test_columns() -> None:
         [MISSING, MISSING, MISSING],
     ]
     assert math.copysign(1, batch.values[0, 1]) == 1
+
+
+@pytest.mark.parametrize("flat", [True, False])
+def test_no_more_messages_are_read_than_hold_so_many_events(
+    flat: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are refused count; what lies behind is left for the next time, and plain messages, which are
+    an event each and read together, only if one that is not is left before them."""
+    monkeypatch.setattr(service.decode, "MOST_ROWS", 3)
+    body: dict[str, Any] = {"attributes": {"x": "number"}, **({} if flat else {"paths": {"x": "deep.x"}})}
+    decoder = Decoder(parse_source("s", body), {}, max_bytes=MAX_BYTES)
+    plain, two, bad = b'{"stream_id":"a","x":1}', b'[{"stream_id":"a"},{"stream_id":"b"}]', b"[1,2]"
+    for values, of_flat, of_others in (
+        ([plain, two, plain, two, plain, two, plain], 5, 2),
+        ([two, bad, plain, plain], 4, 2),
+        ([two, bad, plain, bad], 3, 2),
+        ([two, two, bad, plain], 2, 2),
+        ([bad, bad, plain, two], 3, 2),
+        ([bad, bad], 2, 2),
+        ([], 0, 0),
+    ):
+        records = [Record(2 * i, 1000 + i, None, value) for i, value in enumerate(values)]
+        decoded = decoder.decode(records)
+        assert decoded.read == (of_flat if flat else of_others), values
+        rows = [2 * i for i, value in enumerate(values[: decoded.read]) for _ in range(1 + (value is two))]
+        assert decoded.batch.offsets.tolist() == [at for at in rows if values[at // 2] is not bad]
+        refused = [(at, item) for at in rows if values[at // 2] is bad for item in (0, 1)]
+        assert [(one.offset, one.item) for one in decoded.refused] == refused
+        assert decoded.events == len(decoded.batch.offsets) + len(decoded.refused)
 
 
 def ids(decoded: Decoded) -> list[str | None]:
@@ -206,11 +236,19 @@ def test_nulls_are_counted_where_they_are_accepted() -> None:
         '{"stream_id":"","x":null}',
         '{"stream_id":"a","x":9007199254740993,"kind":null}',
     ]
-    one_by_one = [decode(text.encode(), nulls="absent").nulls for text in texts]
-    assert one_by_one == [2, 0, 1, 0, 0], "what is refused counts as that alone"
+    one_by_one = [decode(text.encode(), nulls="absent").nulls.tolist() for text in texts]
+    assert one_by_one == [[2], [0], [1], [], []], "what is refused counts as that alone"
     together = decode(f"[{','.join(texts)}]".encode(), nulls="absent")
-    assert (together.nulls, len(together.refused)) == (3, 2)
-    assert decode(b'{"stream_id":"a","x":1}').nulls == 0
+    assert (together.nulls.tolist(), len(together.refused)) == ([2, 0, 1], 2)
+    assert decode(b'{"stream_id":"a","x":1}').nulls.tolist() == [0]
+    source = parse_source("s", {"attributes": {"x": "number", "y": "number"}, "nulls": "absent"})
+    plain, array = (
+        b'{"stream_id":"a","x":1}',
+        b'[{"stream_id":"a","x":null,"y":null},{"stream_id":"b","x":1}]',
+    )
+    records = [Record(i, 0, None, value) for i, value in enumerate([plain, array, plain, array])]
+    mixed = Decoder(source, {}, max_bytes=MAX_BYTES).decode(records)
+    assert mixed.nulls.tolist() == [0, 2, 0, 0, 2, 0], "row by row, however each was read"
 
 
 def test_nulls_absent() -> None:

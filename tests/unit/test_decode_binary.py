@@ -86,7 +86,7 @@ def seen(decoded: Decoded) -> tuple[Any, ...]:
         *(column.tolist() for column in (batch.ts, batch.timed, batch.values)),
         [(one.offset, one.item, one.stream_id, one.reason) for one in decoded.refused],
         decoded.events,
-        decoded.nulls,
+        decoded.nulls.tolist(),
     )
 
 
