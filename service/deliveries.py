@@ -8,6 +8,7 @@ Not for: applying events, or when a commit is made (``worker``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -22,18 +23,29 @@ class Delivery:
 
     ``outputs`` is what they caused, in order; ``removed`` whether a tombstone among them removed a stream.
     ``elsewhere``: some are in partitions of another worker, who tells of none here; they will be processed.
+    ``too_long``: what they caused comes to more than ``room`` bytes, and is not here.
     """
 
     topic: str
     messages: Sequence[Message]
     done: Callable[[Delivery], None]
     failed: Callable[[BaseException], None]
+    room: float = math.inf
     positions: list[tuple[int, int]] = field(default_factory=list)
     outputs: list[Output] = field(default_factory=list)
     refused: int = 0
     removed: bool = False
     elsewhere: bool = False
+    too_long: bool = False
     open: int = 0
+
+    def note(self, output: Output) -> None:
+        """Adds a record that the messages have caused."""
+        self.room -= len(output.value or b"") + len(output.key or b"")
+        if self.room >= 0:
+            self.outputs.append(output)
+        elif not self.too_long:
+            self.outputs, self.too_long = [], True
 
 
 class Deliveries:
@@ -62,7 +74,7 @@ class Deliveries:
             return
         for output, offset in zip(written.outputs, written.offsets.tolist(), strict=True):
             if offset in waiting:
-                waiting[offset].outputs.append(output)
+                waiting[offset].note(output)
         for refused in effects.refused:
             if refused.offset in waiting:
                 waiting[refused.offset].refused += 1

@@ -55,7 +55,7 @@ class NotRunning(Exception):
 
 class Receipt(NamedTuple):
     """Where messages lie in the log, (partition, offset) each; with ``wait``, what they caused, in order, or
-    None where another worker processes some of them."""
+    None where another worker processes some of them, or where that is longer than an answer may be."""
 
     positions: list[tuple[int, int]]
     outputs: list[Output] | None
@@ -63,7 +63,7 @@ class Receipt(NamedTuple):
 
 
 def _receipt(done: Delivery) -> Receipt:
-    if done.elsewhere:
+    if done.elsewhere or done.too_long:
         return Receipt(done.positions, None, None)
     return Receipt(done.positions, done.outputs, done.refused)
 
@@ -136,6 +136,7 @@ class Runtime:
     ) -> None:
         self._log = log
         self._metrics = metrics
+        self._most_answer_bytes = settings.max_answer_bytes
         self._queue: queue.Queue[CommandRequest | Delivery | _Question] = queue.Queue(settings.queue_size)
         #: questions off the queue that are not answered yet; as many as the queue has at the most
         self._asked: deque[_Question] = deque()
@@ -214,6 +215,7 @@ class Runtime:
                     messages,
                     lambda one: _settle(future, _receipt(one)),
                     lambda error: _fail(future, error),
+                    room=self._most_answer_bytes,
                 )
             )
         else:
@@ -238,6 +240,7 @@ class Runtime:
                     [tombstone],
                     lambda one: _settle(future, None if one.elsewhere else one.removed),
                     lambda error: _fail(future, error),
+                    room=0,
                 )
             )
         return future

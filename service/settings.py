@@ -123,8 +123,8 @@ class Settings(BaseSettings):
     max_page: Count = Field(10_000, description="items in one page of a list or of a topic")
     max_answer_bytes: Count = Field(
         16 * 1024 * 1024,
-        description="an answer: a page ends with what takes it there, and a dry run that comes to more is"
-        " refused",
+        description="an answer: a page ends with what takes it there, a dry run that comes to more is"
+        " refused, and events with wait=true that caused more are a 202",
     )
     max_streams: Count = Field(10_000_000, description="living streams of a partition; new ones are refused")
     max_queries: Count = Field(

@@ -137,7 +137,9 @@ async def send_events(
     Protobuf one message, as it would be on its topic, with the content type of that format. What is no event
     goes to the dead letters; with `wait=true` the answer counts these and has them among the outputs, with
     the records of the key's tenant. Where several workers share the partitions of a topic, `wait=true` is
-    answered with 202 as soon as one of the events lies in another worker's: that one tells what it causes."""
+    answered with 202 as soon as one of the events lies in another worker's: that one tells what it causes. So
+    it is, once they are processed, where what they caused is longer than the setting max_answer_bytes: read
+    it on its topics."""
     body, media = await read_body(request, service.settings), media_of(request)
     source = await service.source(sending.source)
     check_media(media, source)

@@ -263,6 +263,30 @@ def test_a_dry_run_whose_answer_is_too_long_is_refused_and_told_what_would_do(tm
         assert "max_answer_bytes" in problem.json()["detail"]
 
 
+def test_who_waits_for_events_that_cause_more_than_an_answer_is_told_that_they_are_processed(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path, max_answer_bytes=2_000) as service:
+        source = OwnSource(service.client)
+        source.register("q")
+
+        def send(*xs: object) -> httpx.Response:
+            rows = [{"stream_id": f"s{i}", "x": x} for i, x in enumerate(xs)]
+            asking = {"source": source.name, "wait": "true"}
+            return service.client.post("/v1/events", params=asking, json=rows)
+
+        answer = send(-1, -1, 5)
+        assert (answer.status_code, len(answer.json()["outputs"])) == (200, 2)
+        answer = send(*[6] * 20)
+        assert (answer.status_code, answer.json().keys()) == (202, {"positions"})
+        members = service.client.get(f"/v1/queries/{source.id('q')}/streams").json()["streams"]
+        assert len(members) == 20, "all of it is done"
+        refused = send(*["no number"] * 20)
+        assert (refused.status_code, refused.json().keys()) == (202, {"positions"})
+        removed = service.client.delete("/v1/streams/s1", params={"source": source.name})
+        assert removed.status_code == 204, "who waits for that needs none of it"
+
+
 def test_a_large_dry_run_is_answered_in_slices_as_one(source: OwnSource) -> None:
     source.register("high", "x > 5")
     events = [{"stream_id": "a", "x": i % 10, "note": "n" * 100} for i in range(20_000)]

@@ -9,11 +9,14 @@ import pytest
 from service.index.interval.cei_encoding import (
     best_partition,
     cei_count,
+    closed_covering,
+    closed_decomposition,
     covering,
     decomposition,
     global_id,
     mean_entries,
     parent,
+    point_id,
 )
 
 LENGTHS = (1, 2, 4, 8, 16)
@@ -127,6 +130,27 @@ def test_search_meets_a_query_once_or_never(length: int) -> None:
                 assert len(met) == (a <= cell < b)
 
 
+def test_queries_of_figure_10_with_both_ends() -> None:
+    """L = 4, one segment: where a query ends it is found by the point CEI, before by the intervals."""
+    assert closed_decomposition(0, 3, 4, 4) == [2, 6, 8 + 3]
+    assert closed_decomposition(2, 2, 4, 4) == [8 + 2], "a point is filed as that alone"
+    assert closed_covering(3, 4, 4) == [7, 3, 1, 8 + 3]
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_search_meets_a_query_with_both_ends_once_or_never(length: int) -> None:
+    cells = 3 * length
+    intervals = {id for cell in range(cells) for id in covering(cell, length)}
+    points = {point_id(value, cells) for value in range(cells)}
+    assert len(points) == cells and not points & intervals
+    for a in range(cells):
+        for b in range(a, cells):
+            filed = closed_decomposition(a, b, length, cells)
+            for value in range(cells):
+                met = set(filed) & set(closed_covering(value, length, cells))
+                assert len(met) == (a <= value <= b)
+
+
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("segments", [1, 2, 3, 5])
 def test_mean_entries_is_the_mean(length: int, segments: int) -> None:
@@ -160,5 +184,8 @@ def test_refusals() -> None:
         best_partition(7, 9, 8)
     with pytest.raises(ValueError, match="not within"):
         best_partition(9, 17, 8)
+    for value in (-1, 8):
+        with pytest.raises(ValueError, match="not within"):
+            point_id(value, 8)
     with pytest.raises(ValueError, match="multiple of 8"):
         mean_entries(8, 12)

@@ -11,8 +11,8 @@ Where this departs from the paper:
 * Ends are float64, not integers. Values are mapped to cells monotonely, the cells that a box covers whole go
   the paper's way, and the box is also filed in the (at most two) cells that its ends cut, where it is
   compared exactly (``cei_grid``). Where all ends fall on cell boundaries nothing is cut: the paper's index.
-* ``[lo, hi)`` on floats needs no point CEIs (Sect. 3.4): ``x <= b`` ends at ``nextafter(b, inf)``. The lists
-  of cut cells take their place, one a cell, apart from the tree.
+* ``[lo, hi)`` on floats needs no point CEIs (Sect. 3.4, shown in ``cei_encoding``): ``x <= b`` ends at
+  ``nextafter(b, inf)``. The lists of cut cells take their place, one a cell, apart from the tree.
 * ID lists are slices of one array, made in one go (``filed``), in the order of the lower ends and on a grid
   chosen from them, instead of lists that grow one by one.
 

@@ -56,6 +56,26 @@ def decomposition(a: int, b: int, segment_length: int) -> list[int]:
     return [int(id) for id in ids[:count]]
 
 
+def point_id(value: int, cells: int) -> int:
+    """The id of the point CEI of a value, ``0 <= value < cells``: one of as many as there are cells, behind
+    all intervals, as they are kept apart from these (Sect. 3.4)."""
+    if not 0 <= value < cells:
+        raise ValueError(f"{value} is not within [0, {cells})")
+    return 2 * cells + value
+
+
+def closed_decomposition(a: int, b: int, segment_length: int, cells: int) -> list[int]:
+    """The global ids that a query ``[a, b]``, both ends included, ``0 <= a <= b < cells``, is filed under:
+    those of ``[a, b)`` and the point CEI of b (Sect. 3.4)."""
+    return [*decomposition(a, b, segment_length), point_id(b, cells)]
+
+
+def closed_covering(value: int, segment_length: int, cells: int) -> list[int]:
+    """The global ids under which queries ``[a, b]`` around a value are found: a unit CEI says that they go
+    on behind it, its point CEI that they end there (Sect. 3.4)."""
+    return [*covering(value, segment_length), point_id(value, cells)]
+
+
 def cei_count(cells: int, segment_length: int) -> int:
     """The number N of CEIs over an axis of ``cells``, a multiple of L: ``2 r - r / L`` (Table 1)."""
     _height(segment_length)
