@@ -179,6 +179,64 @@ def nothing_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mixed, "_GROWN", 0)
 
 
+def structures(index: DefaultIndex) -> dict[str, int]:
+    return {view.structure: view.boxes - view.removed for view in index.views() if view.boxes}
+
+
+@pytest.mark.parametrize("by_moves", [False, True])
+def test_what_waits_is_filed_once_it_has_been_scanned_for_enough_points(by_moves: bool) -> None:
+    count = mixed._LEAST_WAITING
+    index, brute = DefaultIndex(2, aside=True), BruteForce(2)
+    lo, hi = fences(count, 1)
+    for i in range(count):
+        for one in (index, brute):
+            one.insert(np.array([i], np.int32), lo[i : i + 1], hi[i : i + 1])
+    points = np.random.default_rng(2).random((1_000, 2))
+
+    def asked(times: int) -> None:
+        for _ in range(times):
+            if by_moves:  # both ends of a move are looked up in what waits
+                assert same(
+                    index.borders(points[:500], points[500:]), brute.borders(points[:500], points[500:])
+                )
+            else:
+                assert same(index.stab(points), brute.stab(points))
+
+    enough = mixed._PATIENCE // (2 * len(points))
+    asked(enough)
+    assert index.rebuild() is None and structures(index) == {"delta": count}, "a point less than enough"
+    asked(1)
+    assert index.rebuild() is None
+    assert "delta" not in structures(index) and sum(structures(index).values()) == count
+    index.check()
+    asked(1)
+    for one in (index, brute):
+        one.insert(np.array([count], np.int32), lo[:1], hi[:1])
+    asked(2 * enough)
+    assert index.rebuild() is None
+    assert structures(index)["delta"] == 1, "few may wait for ever"
+
+
+def test_what_waits_beside_a_grid_goes_there_once_it_has_been_scanned_enough() -> None:
+    filed, count = 4 * mixed._LEAST_WAITING, mixed._LEAST_WAITING
+    index = DefaultIndex(2, aside=True, fresh=filed, delta=2 * count)
+    lo, hi = fences(filed + count, 1)
+    index.insert(np.arange(filed, dtype=np.int32), lo[:filed], hi[:filed])
+    for i in range(filed, filed + count):
+        index.insert(np.array([i], np.int32), lo[i : i + 1], hi[i : i + 1])
+    assert structures(index)["delta"] == count
+    points = np.random.default_rng(2).random((1_000, 2))
+    expected = index.stab(points)
+    for _ in range(5 * mixed._PATIENCE // (2 * len(points))):
+        index.stab(points)
+    assert index.rebuild() is None
+    found = structures(index)
+    assert "delta" not in found and found["grid"] >= count // 2
+    assert sum(found.values()) == filed + count
+    assert same(index.stab(points), expected)
+    index.check()
+
+
 @pytest.mark.usefixtures("nothing_at_once")
 def test_what_is_removed_and_put_back_while_levels_are_merged_is_as_it_was_left() -> None:
     index = DefaultIndex(1, aside=True, delta=0)

@@ -10,7 +10,8 @@ never waits.
 Merging large levels takes seconds. By default it is done at once, by the caller that made it due. An index
 that is told to merge *aside* lets the caller file a small level only, the youngest, and leaves the others
 to whoever asks for ``rebuild``: that may ``run`` on any thread while the index is read and changed, and
-``adopt`` swaps it in.
+``adopt`` swaps it in. Whoever asks for it also has what waits in the delta filed, once that has been scanned
+for so many points that filing it would have been worth it.
 
 A move is answered from border lists as long as it crosses fewer borders than looking up both ends would cost;
 else both ends are looked up. A grid has no such lists: who is asked about moves has levels alone.
@@ -56,6 +57,11 @@ _FEW = 8
 _GROWN = 8
 """Full deltas that go into the youngest level though the index merges aside: its caller files them, in a
 hundredth of a second. A larger one is left to the merges, and the next begins."""
+_LEAST_WAITING = 128
+"""Boxes that wait and are not worth filing before the delta is full: a part costs about what a scan of them
+does."""
+_PATIENCE = 30_000
+"""Ends that are scanned, by a point or another, in a few times the time that it takes to file a box."""
 _UNPREDICTED_NS = 4000.0
 """What two look-ups may cost in structures that were asked for."""
 _MOST_FAR = 16
@@ -128,6 +134,8 @@ class DefaultIndex:
         self._follows_moves = False
         # Hints alone, as the collectors': a stream that jumps once is likely to jump again.
         self._far_batches = self._straight = 0
+        #: points for which what waits in the delta was scanned, since it was last empty
+        self._scanned = 0
         self._snapshot = self._snapshot_of(0, np.empty(0, np.int32), ())
 
     def __len__(self) -> int:
@@ -148,7 +156,7 @@ class DefaultIndex:
         if len(slots) == 0:
             return
         if self._delta.boxes.size + len(slots) > self._next:
-            self._pass_on(slots, lo, hi)
+            self._pass_on(slots, lo, hi, least=self._most_waiting // 2 + 1)
             return
         self._delta.insert(slots, lo, hi)
         # One by one boxes come in 7 us each: no more is made anew than has to be.
@@ -156,8 +164,9 @@ class DefaultIndex:
         unique = unique and self._delta.unique
         self._snapshot = _Snapshot(version, self._delta.boxes, free, levels, unique, parts, fresh)
 
-    def _pass_on(self, slots: Slots, lo: Bounds, hi: Bounds) -> None:
-        """Takes new boxes and all that wait: the grid gets what it takes, a level the rest if it is much."""
+    def _pass_on(self, slots: Slots, lo: Bounds, hi: Bounds, *, least: int) -> None:
+        """Takes new boxes and all that wait: the grid gets what it takes, a level the rest if there are at
+        least so many."""
         delta = self._delta
         fresh = self._grid_for(delta.boxes.size + len(slots))
         slots, lo, hi = _behind(delta.taken(), (slots, lo, hi))
@@ -165,7 +174,8 @@ class DefaultIndex:
             slots, lo, hi = fresh.insert(slots, lo, hi)
         version, _, free, levels, *_ = self._snapshot
         self._next = self._most_waiting
-        if len(slots) > self._most_waiting // 2:
+        self._scanned = 0
+        if len(slots) >= least:
             free, levels = self._filed(slots, lo, hi)
         else:
             delta.insert(slots, lo, hi)
@@ -263,7 +273,11 @@ class DefaultIndex:
         return level
 
     def rebuild(self) -> Rebuild | None:
-        """What there is to merge, if anything. Writer only."""
+        """What there is to merge, if anything. Files what waits, if it has been scanned for so many points
+        that it would have been worth it. Writer only."""
+        waiting = self._delta.boxes
+        if waiting.size >= _LEAST_WAITING and self._is_scanned_enough(waiting.size):
+            self._pass_on(waiting.slots[:0], waiting.lo[:0], waiting.hi[:0], least=1)
         fresh = self._fresh
         if fresh is not None and (self._follows_moves or fresh.stale):
             self._seal()
@@ -278,6 +292,11 @@ class DefaultIndex:
             if 2 * level.living < level.size:
                 return self._rebuild_of(levels[first : max(last, first + 1)])
         return None
+
+    def _is_scanned_enough(self, size: int) -> bool:
+        levels = self._snapshot.levels
+        young = levels[-1].living if levels and levels[-1].living <= self._grown else 0
+        return self._scanned * size * self.dims > _PATIENCE * (size + young)
 
     def _rebuild_of(self, levels: tuple[Level, ...]) -> Rebuild:
         return Rebuild(levels, self._snapshot.version, self.dims, self._choose, moves=self._follows_moves)
@@ -319,6 +338,8 @@ class DefaultIndex:
         """O(h) for h hits, besides the parts; O(h log h) if a slot has several boxes."""
         points = _whole(as_points(points, self.dims))
         snapshot = self._snapshot
+        if snapshot.delta.size:
+            self._scanned += len(points)
         answer = self._collector.by_row if snapshot.unique else self._collector.hits
         return answer(lambda out: _stabbed(snapshot, points, out), len(points))
 
@@ -402,6 +423,8 @@ class DefaultIndex:
     def _moved(self, snapshot: _Snapshot, before: Points, after: Points) -> Borders:
         """The borders by looking up both ends."""
         both = _whole(np.concatenate([before, after]))
+        if snapshot.delta.size:
+            self._scanned += len(both)
         hits = self._collector.hits(lambda out: _stabbed(snapshot, both, out), len(both))
         return difference(hits, len(before))
 
