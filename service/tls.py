@@ -68,16 +68,17 @@ class Certificate:
         _show(self.context, self._settings, "tls_cert", "tls_key", "tls_key_password")
 
     def refresh(self) -> bool:
-        """Loads the files if they have changed, until that goes well, and says so. Raises SettingsError, once
-        a change and reason, where they cannot be read or do not fit; the last certificate stays in use."""
+        """Loads the files if they have changed, until that goes well, and says so. Raises SettingsError where
+        they cannot be read or do not fit, and whatever else kept them from being loaded, once a change and
+        reason; the last certificate stays in use."""
         if not self._watch.is_due():
             return False
         try:
             # Into a context of its own first: half a change must not be served.
             Certificate(self._settings)
             self._load()
-        except SettingsError as error:
-            if self._watch.is_news(str(error)):
+        except Exception as error:
+            if self._watch.is_news(repr(error)):
                 raise
             return False
         self._watch.has_been_read()
@@ -106,3 +107,6 @@ def _show(context: ssl.SSLContext, settings: Settings, cert: str, key: str, pass
     except OSError as error:
         files = f"{chain} or {private}" if private else chain
         raise SettingsError(f"setting {cert!r}: cannot read {files}: {error.strerror}") from None
+    except ValueError:  # its text may quote a character of the password
+        detail = "is none that OpenSSL takes: 1,024 bytes of UTF-8 at the most"
+        raise SettingsError(f"setting {password!r}, or its file: {detail}") from None

@@ -144,18 +144,21 @@ def _watch(runtime: Runtime, server: Server, certificate: Certificate | None) ->
             if runtime.failure is not None:
                 server.should_exit = True
             if certificate is not None:
-                _renew(certificate)
+                renew(certificate)
             pause.wait(_WATCH_S)
 
     threading.Thread(target=watch, name="watch", daemon=True).start()
 
 
-def _renew(certificate: Certificate) -> None:
+def renew(certificate: Certificate) -> None:
+    """Raises nothing: nobody would look at the worker and the files any more."""
     try:
         if certificate.refresh():
             _logger.info("a new certificate is in use")
     except SettingsError as error:
         _logger.error("the certificate stays as it was: %s", error)
+    except Exception:
+        _logger.exception("the certificate stays as it was")
 
 
 def _bind(settings: Settings, most: int) -> Listening:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import socket
 import ssl
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 
 from service import watch
 from service.__main__ import main
+from service.cli.serve import renew
 from service.settings import Settings, SettingsError
 from service.tls import Certificate, kafka_context
 from tests.api.harness import eventually
@@ -161,14 +163,55 @@ def test_a_certificate_that_could_not_be_read_is_read_when_it_can_be(
     assert not certificate.refresh()
 
 
+def test_a_password_that_is_none_keeps_the_certificate_until_it_is_one(tmp_path: Path) -> None:
+    old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
+    first, second = old.sign("first", password="hunter2"), new.sign("second", password="hunter2")
+    cert, password = tmp_path / "both.pem", tmp_path / "password"
+    password.write_text("hunter2")
+    cert.write_text(first.cert.read_text() + first.key.read_text())
+    flags = ["--tls-cert", cert, "--tls-key-password-file", password]
+    with serving(tmp_path, *flags, tls=trusting(old)) as served:
+        password.write_text("x" * 1_025)
+        cert.write_text(second.cert.read_text() + second.key.read_text())
+        told = "the certificate stays as it was: setting 'tls_key_password'"
+        eventually(lambda: told in served.log.read_text(), "the mistake is told")
+        assert httpx.get(f"{served.url}/healthz", verify=trusting(old)).is_success
+        password.write_text("hunter2")
+        with httpx.Client(verify=trusting(new)) as client:
+            eventually(lambda: is_answered(client, served), "the new certificate")
+
+
+def test_whatever_keeps_a_certificate_from_being_loaded_is_told_once_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = Authority(tmp_path)
+    certificate = Certificate(Settings(tls_cert=str(authority.cert), tls_key=str(authority.key)))
+    authority.cert.touch()
+
+    def unheard_of(*_: object) -> None:
+        raise RuntimeError("unheard of")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(watch, "AGAIN_S", 0)
+        patched.setattr(ssl.SSLContext, "load_cert_chain", unheard_of)
+        for _ in range(3):
+            renew(certificate)
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+    assert "unheard of" in caplog.text
+    with caplog.at_level(logging.INFO):
+        renew(certificate)
+    assert "a new certificate is in use" in caplog.text
+
+
 def test_what_does_not_fit_ends_the_start_and_asks_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     authority = Authority(tmp_path)
     closed, open_ = authority.sign("closed", password="hunter2"), authority.sign("open")
-    junk, password = tmp_path / "junk", tmp_path / "password"
+    junk, password, long = tmp_path / "junk", tmp_path / "password", tmp_path / "long"
     junk.write_text("none")
     password.write_text("wrong-password")
+    long.write_text("wrong-password" * 100)
     cases = {
         "tls_cert": [
             ["--tls-cert", tmp_path / "nowhere.pem"],
@@ -178,6 +221,9 @@ def test_what_does_not_fit_ends_the_start_and_asks_nothing(
             ["--tls-cert", closed.cert, "--tls-key", closed.key],
             ["--tls-cert", closed.cert, "--tls-key", closed.key, "--tls-key-password-file", password],
             ["--tls-key", open_.key],
+        ],
+        "tls_key_password": [
+            ["--tls-cert", closed.cert, "--tls-key", closed.key, "--tls-key-password-file", long]
         ],
         "tls_client_ca": [["--tls-cert", open_.cert, "--tls-key", open_.key, "--tls-client-ca", junk]],
         "tls_key_password_file": [
