@@ -18,7 +18,7 @@ restart. A name may have several keys, so that a new one is in use before the ol
 
 Invariants: the text of a key exists in the answer of ``new_key`` only. A file that cannot be read or
 understood, or that everybody may write, never becomes the keys: the last good ones stay, the log says so, and
-it is tried again.
+it is tried again. Nor does one without keys while the service runs: it may be half written.
 
 Not for: what a role may do; that is in ``api.access``.
 """
@@ -136,7 +136,7 @@ def read_keys(document: str) -> dict[str, Key]:
     """The keys of a file's text by id. Raises KeysError."""
     try:
         tables = tomllib.loads(document)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # numbers too long, lists too deep
         raise KeysError(f"is not TOML: {error}") from None
     entries = tables.pop("keys", [])
     if tables:
@@ -250,11 +250,15 @@ class KeyRing:
         if not self._watch.is_due():
             return
         try:
-            self._keys = self._read()
+            keys = self._read()
+            if not keys:
+                way = "to lock everybody out, stop the service, or leave one key that nobody uses"
+                raise KeysError(f"{self._path} has none, as while somebody writes it; {way}")
         except KeysError as error:
             if self._watch.is_news(str(error)):
                 _logger.error("the keys stay as they were: %s", error)
         else:
+            self._keys = keys
             self._watch.has_been_read()
             _logger.info("%s has changed: %d keys", self._path, len(self._keys))
 

@@ -155,9 +155,37 @@ def test_a_file_that_breaks_leaves_the_keys_as_they_were_and_is_logged_once(
             assert ring.principal(text, NOW).key == key.id
         assert [record.levelno for record in caplog.records] == [logging.ERROR]
         assert str(path) in caplog.text
-    written(path)
+    written(path, made()[1])
     with pytest.raises(KeyRefused):
         ring.principal(text, NOW)
+
+
+@pytest.mark.parametrize("empty", ["", " \n\t\n", "# no key yet\n"])
+def test_a_file_that_is_written_in_place_locks_nobody_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, empty: str
+) -> None:
+    (text, key), (other, other_key) = made(), made()
+    path = written(tmp_path / "keys.toml", key)
+    ring = KeyRing(path)
+    whole = with_key(with_key("", key), other_key)
+    for part in (empty, whole[:-9]):
+        caplog.clear()
+        path.write_text(part)
+        for _ in range(3):
+            assert ring.principal(text, NOW).key == key.id
+        assert [record.levelno for record in caplog.records] == [logging.ERROR]
+        assert ("to lock everybody out" in caplog.text) is (part == empty)
+    path.write_text(whole)
+    assert ring.principal(other, NOW).key == other_key.id
+
+
+def test_a_file_without_keys_is_one_at_the_start(tmp_path: Path) -> None:
+    text, key = made()
+    ring = KeyRing(written(tmp_path / "keys.toml"))
+    with pytest.raises(KeyRefused):
+        ring.principal(text, NOW)
+    written(tmp_path / "keys.toml", key)
+    assert ring.principal(text, NOW).key == key.id
 
 
 class Clock:
@@ -231,6 +259,8 @@ def test_a_file_that_everybody_may_write_is_refused(tmp_path: Path) -> None:
         (("[[keys]]", "[keys]"), "keys is no list"),
         (("[[keys]]", "[[kees]]"), "unknown 'kees'"),
         (("[[keys]]", "[[keys]"), "not TOML"),
+        (("[[keys]]", f"keys = {'[' * 10_000}"), "not TOML"),
+        (("2026-11-28T12:00:00Z", "1" * 10_000), "not TOML"),
     ],
 )
 def test_a_mistake_in_the_file_is_named_without_the_hash(change: tuple[str, str], named: str) -> None:
