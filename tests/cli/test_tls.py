@@ -8,7 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx
@@ -138,6 +138,35 @@ def test_a_new_certificate_is_used_without_a_restart(
         monkeypatch.setenv("SSL_CERT_FILE", str(old.cert))
         assert main(["history", "--url", served.url]) == 3
         assert "certificate" in capsys.readouterr().err
+
+
+def shown(by: ssl.SSLContext, to: ssl.SSLContext) -> str:
+    """The name in the certificate that one side of a handshake shows the other, without a network."""
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client, server = to.wrap_bio(back, there, server_hostname="localhost"), by.wrap_bio(there, back, True)
+    for side in (client, server, client, server):
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    found = client.getpeercert()
+    assert found
+    return str(dict(part for parts in found["subject"] for part in parts)["commonName"])
+
+
+@pytest.mark.parametrize("earlier", ["cert", "key"])
+def test_half_a_change_is_noticed_and_not_served(tmp_path: Path, earlier: str) -> None:
+    authority = Authority(tmp_path)
+    first, second = authority.sign("first"), authority.sign("second")
+    changes = {"cert": (first.cert, second.cert), "key": (first.key, second.key)}
+    certificate = Certificate(Settings(tls_cert=str(first.cert), tls_key=str(first.key)))
+    old, new = changes.pop(earlier)
+    old.write_text(new.read_text())
+    with pytest.raises(SettingsError, match="do not fit"):
+        certificate.refresh()
+    assert shown(certificate.context, trusting(authority)) == "first"
+    ((old, new),) = changes.values()
+    old.write_text(new.read_text())
+    assert certificate.refresh()
+    assert shown(certificate.context, trusting(authority)) == "second"
 
 
 def test_a_certificate_that_could_not_be_read_is_read_when_it_can_be(

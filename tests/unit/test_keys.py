@@ -239,6 +239,28 @@ def test_a_reading_that_fails_is_tried_again_though_the_file_stays_as_it_is(
         ring.principal(leaked, NOW)
 
 
+def test_a_key_that_is_revoked_while_the_file_is_read_is_revoked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (leaked, leaked_key), (new, new_key) = made(), made()
+    path = written(tmp_path / "keys.toml", leaked_key)
+    ring = KeyRing(path, Clock())
+    edit(path, lambda document: with_key(document, new_key))
+    read = Path.read_text
+
+    def revoking(file: Path) -> str:
+        before = read(file)
+        monkeypatch.setattr(Path, "read_text", read)
+        edit(path, lambda document: without_key(document, leaked_key.id))
+        return before
+
+    monkeypatch.setattr(Path, "read_text", revoking)
+    assert ring.principal(leaked, NOW).key == leaked_key.id, "as the file was when it was read"
+    with pytest.raises(KeyRefused):
+        ring.principal(leaked, NOW)
+    assert ring.principal(new, NOW).key == new_key.id
+
+
 def test_a_file_that_everybody_may_write_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "keys.toml", made()[1])
     path.chmod(0o666)
