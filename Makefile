@@ -66,11 +66,13 @@ bench: setup ## measure: all of docs/benchmarks anew, what features cost the oth
 
 audit: ## look the locked packages up in the advisories (needs a network)
 	$(PYTHON) -m venv .venv/audit
-	.venv/audit/bin/python -m pip install --quiet pip-audit
-	.venv/audit/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements.lock
+	.venv/audit/bin/python -m pip install --quiet --require-hashes --requirement deploy/audit-requirements.lock
+	.venv/audit/bin/pip-audit --strict --progress-spinner off --disable-pip --require-hashes --requirement requirements.lock
+
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
 lock: ## pin the packages anew, with hashes
-	uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --no-emit-index-url \
-	  --no-header --output-file requirements.lock pyproject.toml deploy/build-requirements.in
+	$(COMPILE) --all-extras --output-file requirements.lock pyproject.toml deploy/build-requirements.in
+	$(COMPILE) --output-file deploy/audit-requirements.lock deploy/audit-requirements.in
 
 .PHONY: help setup run kafka kafka-stop jars test check soak lint format bench audit lock

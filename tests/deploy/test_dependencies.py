@@ -1,14 +1,18 @@
 """The packages that we depend on: what can be said of them without a network.
 
 Held here: everything is pinned by hash, is what is installed, may be used, and is newer than the flaws listed
-below. Not held here: flaws that became known since. ``make audit`` asks the advisories for those.
+below. Flaws that became known since are for the advisories, which ``make audit`` asks; held here is only what
+CI makes of their answer.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import tomllib
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -111,6 +115,37 @@ def test_what_is_installed_is_what_is_locked() -> None:
 @pytest.mark.parametrize(("name", "first_good", "flaw"), FLAWS)
 def test_no_package_is_as_old_as_a_known_flaw(name: str, first_good: str, flaw: str) -> None:
     assert LOCK[name].version >= Version(first_good), flaw
+
+
+@pytest.mark.parametrize(
+    ("audit", "code", "said"),
+    [
+        ("exit 0", 0, "know no flaw"),
+        ("echo idna 3.6 CVE-2024-3651; exit 2", 1, "idna 3.6 CVE-2024-3651"),
+        ("echo no route to host >&2; exit 2", 0, "NOT DONE"),
+        ("exec sleep 600", 0, "NOT DONE"),
+    ],
+)
+def test_a_flaw_that_is_found_fails_ci_and_a_network_that_is_away_does_not(
+    tmp_path: Path, audit: str, code: int, said: str
+) -> None:
+    make = tmp_path / "make"
+    make.write_text(f'#!/bin/sh\n[ "$*" = "--silent audit" ] || exit 3\n{audit}\n')
+    make.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    timeout_s = "0.1" if "sleep" in audit else "60"
+    given = {**os.environ, "PATH": path, "AUDIT_TIMEOUT_S": timeout_s}
+    command = ["bash", str(ROOT / ".ci/audit")]
+    done = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, "")
+    assert said in done.stdout
+
+
+def test_ci_asks_the_advisories_with_what_is_pinned_by_hash() -> None:
+    steps = (ROOT / ".ci/run").read_text().splitlines()
+    assert steps.index("bash .ci/audit") < steps.index("make test")
+    assert "pip-audit" in read_lock((ROOT / "deploy/audit-requirements.lock").read_text())
+    assert "--require-hashes --requirement deploy/audit-requirements.lock" in (ROOT / "Makefile").read_text()
 
 
 def licence(found: Distribution) -> str:
