@@ -18,7 +18,8 @@ restart. A name may have several keys, so that a new one is in use before the ol
 
 Invariants: the text of a key exists in the answer of ``new_key`` only. A file that cannot be read or
 understood, or that everybody may write, never becomes the keys: the last good ones stay, the log says so, and
-it is tried again. Nor does one without keys while the service runs: it may be half written.
+it is tried again. Nor does one that says nothing of keys while the service runs: it may be half written.
+That there are none is said by ``keys = []``.
 
 Not for: what a role may do; that is in ``api.access``.
 """
@@ -55,6 +56,7 @@ _ID_BYTES = 6
 _SECRET_BYTES = 32
 _KEY = re.compile(rf"{MARK}_([0-9a-f]{{{2 * _ID_BYTES}}})_[0-9a-f]{{{2 * _SECRET_BYTES}}}", re.ASCII)
 _TABLE = "[[keys]]"
+_NO_KEYS = re.compile(r"(?m)^keys\s*=\s*\[\s*\][^\S\n]*$\n?")
 _NOBODYS = b"\x00" * hashlib.sha256().digest_size
 
 _logger = logging.getLogger("rangewatch")
@@ -171,6 +173,7 @@ def with_key(document: str, key: Key) -> str:
         "hash": key.hash,
     }
     lines = [f"{name} = {_toml(value)}" for name, value in fields.items() if value is not None]
+    document = _NO_KEYS.sub("", document)
     before = document.rstrip() + "\n\n" if document.strip() else ""
     return "\n".join([f"{before}{_TABLE}", *lines, ""])
 
@@ -183,7 +186,8 @@ def _toml(value: str | datetime) -> str:
 
 
 def without_key(document: str, id: str) -> str:
-    """The text without one key; the rest of it, comments too, stays as it is. Raises KeysError."""
+    """The text without one key; the rest of it, comments too, stays as it is. Without the last one it says
+    that there are none. Raises KeysError."""
     expected = read_keys(document)
     if expected.pop(id, None) is None:
         raise KeysError(f"there is no key {id}")
@@ -191,7 +195,7 @@ def without_key(document: str, id: str) -> str:
     kept = head + "".join(table for table in tables if id not in _ids(table))
     if read_keys(kept) != expected:
         raise KeysError(f"is not laid out as it is written here; take the table of {id} out by hand")
-    return kept
+    return kept if expected else f"{kept.rstrip()}\n\nkeys = []\n".lstrip()
 
 
 def _ids(table: str) -> set[str]:
@@ -233,11 +237,17 @@ class KeyRing:
         self._watch = Watch(path, clock_s=clock_s)
         self._keys = self._read()
 
-    def _read(self) -> dict[str, Key]:
+    def _read(self, *, running: bool = False) -> dict[str, Key]:
         try:
             if self._path.stat().st_mode & stat.S_IWOTH:
                 raise KeysError("everybody may write it; chmod o-w")
-            return read_keys(self._path.read_text())
+            document = self._path.read_text()
+            keys = read_keys(document)
+            if running and not keys and not _NO_KEYS.search(document):
+                raise KeysError(
+                    "it has no keys, as while somebody writes it; if none is what is meant: keys = []"
+                )
+            return keys
         except KeysError as error:
             raise KeysError(f"{self._path}: {error}") from None
         except OSError as error:
@@ -250,10 +260,7 @@ class KeyRing:
         if not self._watch.is_due():
             return
         try:
-            keys = self._read()
-            if not keys:
-                way = "to lock everybody out, stop the service, or leave one key that nobody uses"
-                raise KeysError(f"{self._path} has none, as while somebody writes it; {way}")
+            keys = self._read(running=True)
         except KeysError as error:
             if self._watch.is_news(str(error)):
                 _logger.error("the keys stay as they were: %s", error)

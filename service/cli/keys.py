@@ -132,18 +132,14 @@ def _table(head: list[str], rows: list[list[str]]) -> Iterable[str]:
 
 def run_revoke(args: argparse.Namespace) -> int:
     file = _file(args)
-    left: list[str] = []
 
     def emptied(document: str) -> str:
         for id in args.ids:
             document = without_key(document, id)
-        left.extend(read_keys(document))
         return document
 
     _edit(file, emptied)
     warn(f"revoked: {', '.join(args.ids)}")
-    if not left:
-        warn("No key is left: a service that runs goes on with the last ones until there is another.")
     return 0
 
 

@@ -174,9 +174,22 @@ def test_a_file_that_is_written_in_place_locks_nobody_out(
         for _ in range(3):
             assert ring.principal(text, NOW).key == key.id
         assert [record.levelno for record in caplog.records] == [logging.ERROR]
-        assert ("to lock everybody out" in caplog.text) is (part == empty)
+        assert ("keys = []" in caplog.text) is (part == empty)
     path.write_text(whole)
     assert ring.principal(other, NOW).key == other_key.id
+
+
+def test_the_last_key_is_revoked_as_any_other(tmp_path: Path) -> None:
+    text, key = made()
+    path = written(tmp_path / "keys.toml", key)
+    ring = KeyRing(path)
+    edit(path, lambda document: without_key("# ours\n" + document, key.id))
+    assert path.read_text() == "# ours\n\nkeys = []\n"
+    with pytest.raises(KeyRefused):
+        ring.principal(text, NOW)
+    edit(path, lambda document: with_key(document, key))
+    assert ring.principal(text, NOW).key == key.id
+    assert path.read_text().startswith("# ours\n\n[[keys]]")
 
 
 def test_a_file_without_keys_is_one_at_the_start(tmp_path: Path) -> None:
