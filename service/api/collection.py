@@ -1,8 +1,9 @@
 """Queries over HTTP, many at a time: pages and the export.
 
-Both take a snapshot of the catalog (one shallow copy, made between two batches) and work on it outside the
-owner thread. Order is by id, and a page goes on after an id, so a page never repeats or skips a query that
-was there all along, whatever changes meanwhile.
+Both look at a copy of what is in the catalog, outside the owner thread. It is a shallow one, made between
+two batches, and shared by all who ask before the next change. Only so many look at a time: else each might
+hold the copy of another moment, and all of them every thread. Order is by id, and a page goes on after an
+id, so a page never repeats or skips a query that was there all along, whatever changes meanwhile.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import asyncio
 import heapq
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import StreamingResponse
@@ -23,10 +25,9 @@ from service.api.problems import RETRY_AFTER_S, ProblemError, documented
 from service.api.queries import VIEW_EXAMPLE
 from service.api.shapes import QueryPage, answer
 from service.api.views import quarantined_view, query_view
-from service.engine.catalog import Quarantined
+from service.engine.catalog import Contents, Quarantined
 from service.engine.commands import Registered
 from service.language import query_body
-from service.tenants import own
 
 router = APIRouter(prefix="/v1", tags=["queries"])
 
@@ -51,30 +52,24 @@ class Paging(Filter):
     limit: int = Field(100, ge=1, description="at most so many; the setting max_page bounds it")
 
 
-class _Snapshot(NamedTuple):
-    """What a tenant has in the catalog at one moment, by id; Registered and Quarantined never change."""
-
-    queries: Mapping[str, Registered]
-    quarantined: Mapping[str, Quarantined]
-
-
-async def _snapshot(service: Service, chosen: Filter) -> _Snapshot:
-    """Raises Refusal: unknown_source."""
-    is_known, queries, quarantined = await service.ask(
-        lambda engine: (
-            chosen.source is None or chosen.source in engine.catalog.sources,
-            dict(engine.catalog.queries),
-            dict(engine.catalog.quarantined),
+@asynccontextmanager
+async def _look(service: Service, chosen: Filter) -> AsyncIterator[Contents]:
+    """What the tenant has in the catalog at one moment, by id, for who looks at it in its turn. Raises
+    Refusal: unknown_source."""
+    async with service.looks:
+        is_known, everything = await service.ask(
+            lambda engine: (
+                chosen.source is None or chosen.source in engine.catalog.sources,
+                engine.catalog.contents(),
+            )
         )
-    )
-    tenant = service.tenant
-    found = await asyncio.to_thread(lambda: _Snapshot(own(tenant, queries), own(tenant, quarantined)))
-    # A query that is quarantined since its source is not there is still found by that source.
-    if not is_known and not any(
-        _body(one).get("source") == chosen.source for one in found.quarantined.values()
-    ):
-        raise unknown_source(chosen.source or "")
-    return found
+        found = await asyncio.to_thread(everything.of, service.tenant)
+        # A query that is quarantined since its source is not there is still found by that source.
+        if not is_known and not any(
+            _body(one).get("source") == chosen.source for one in found.quarantined.values()
+        ):
+            raise unknown_source(chosen.source or "")
+        yield found
 
 
 def _body(quarantined: Quarantined) -> Mapping[str, Any]:
@@ -105,17 +100,17 @@ def _holds_quarantined(chosen: Filter, quarantined: Quarantined) -> bool:
     )
 
 
-def _page(snapshot: _Snapshot, paging: Paging, most_bytes: int) -> bytes:
+def _page(contents: Contents, paging: Paging, most_bytes: int) -> bytes:
     """The answer, which ends with the query that takes it to ``most_bytes``."""
-    ids = [id for id, one in snapshot.queries.items() if id > paging.after and _holds(paging, one)]
+    ids = [id for id, one in contents.queries.items() if id > paging.after and _holds(paging, one)]
     ids += [
         id
-        for id, one in snapshot.quarantined.items()
+        for id, one in contents.quarantined.items()
         if id > paging.after and _holds_quarantined(paging, one)
     ]
     last, texts, length = None, [], 0
     for last in heapq.nsmallest(paging.limit, ids):
-        texts.append(json.dumps(_view(snapshot, last)).encode())
+        texts.append(json.dumps(_view(contents, last)).encode())
         length += len(texts[-1])
         if length >= most_bytes:
             break
@@ -123,10 +118,10 @@ def _page(snapshot: _Snapshot, paging: Paging, most_bytes: int) -> bytes:
     return b'{"queries": [%b], "next": %b}' % (b", ".join(texts), json.dumps(following).encode())
 
 
-def _view(snapshot: _Snapshot, id: str) -> dict[str, Any]:
-    if id in snapshot.queries:
-        return query_view(snapshot.queries[id])
-    return quarantined_view(id, snapshot.quarantined[id])
+def _view(contents: Contents, id: str) -> dict[str, Any]:
+    if id in contents.queries:
+        return query_view(contents.queries[id])
+    return quarantined_view(id, contents.quarantined[id])
 
 
 @router.get(
@@ -142,8 +137,8 @@ async def list_queries(paging: Annotated[Paging, Query()], service: LiveService)
     """A page of queries in the order of their ids. Go on with `after` set to `next`. It may be shorter than
     `limit`: it ends with the query that takes it to the setting max_answer_bytes."""
     service.check_limit(paging.limit)
-    snapshot, most_bytes = await _snapshot(service, paging), service.settings.max_answer_bytes
-    page = await asyncio.to_thread(_page, snapshot, paging, most_bytes)
+    async with _look(service, paging) as contents:
+        page = await asyncio.to_thread(_page, contents, paging, service.settings.max_answer_bytes)
     return Response(page, media_type="application/json")
 
 
@@ -181,8 +176,8 @@ async def _turn(service: LiveService) -> AsyncIterator[None]:
 async def export_queries(chosen: Annotated[Filter, Query()], service: LiveService) -> Response:
     """All queries of one moment by id, importable as they are. Quarantined ones are left out: they would be
     refused. A tenant has at most as many exports under way as the setting max_exports_tenant says."""
-    snapshot = await _snapshot(service, chosen)
-    queries = await asyncio.to_thread(_chosen, snapshot.queries, chosen)
+    async with _look(service, chosen) as contents:
+        queries = await asyncio.to_thread(_chosen, contents.queries, chosen)
     return StreamingResponse(_pieces(queries), media_type=NDJSON)
 
 

@@ -27,6 +27,8 @@ from service.tenants import key_of
 T = TypeVar("T")
 
 MAX_ACTOR = 200
+#: How many requests look at all queries at once; there are more threads than that on any machine.
+LOOKS = 4
 
 
 class Locks:
@@ -42,8 +44,8 @@ class Locks:
 @dataclass(frozen=True, slots=True)
 class Service:
     """``changing``: held by key of the collection while a request changes it. ``exports``: how many of each
-    tenant are under way. ``is_still_let_in``: whether the request would still be let in, as the same
-    principal's."""
+    tenant are under way. ``looks``: held while a request looks at all queries. ``is_still_let_in``: whether
+    the request would still be let in, as the same principal's."""
 
     runtime: Runtime
     settings: Settings
@@ -53,6 +55,7 @@ class Service:
     is_still_let_in: Callable[[], bool] = lambda: True
     changing: Locks = field(default_factory=Locks)
     exports: Counter[str] = field(default_factory=Counter)
+    looks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOOKS))
     own_records: OwnRecords = field(default_factory=OwnRecords)
 
     @property

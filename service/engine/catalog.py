@@ -52,7 +52,7 @@ from service.language import (
     source_body,
 )
 from service.model import Query, Reason, Refusal, Source
-from service.tenants import DEFAULT_TENANT, id_of, key_of, split, tenant_of
+from service.tenants import DEFAULT_TENANT, id_of, key_of, own, split, tenant_of
 
 _MANY_GONE = 1_024
 """Expiries of queries that are gone that are kept whatever there is besides."""
@@ -92,6 +92,23 @@ class Quarantined(NamedTuple):
     """Its time comes as that of any other query."""
 
 
+class Contents:
+    """All that is under the keys of a catalog at one moment; neither it nor what it holds ever changes."""
+
+    def __init__(self, queries: Mapping[str, Registered], quarantined: Mapping[str, Quarantined]) -> None:
+        self.queries = queries
+        self.quarantined = quarantined
+        self._own: dict[str, Contents] = {}
+
+    def of(self, tenant: str) -> Contents:
+        """What is a tenant's, by id. O(queries) for the first who asks. Any thread."""
+        found = self._own.get(tenant)
+        if found is None:
+            found = Contents(own(tenant, self.queries), own(tenant, self.quarantined))
+            self._own[tenant] = found
+        return found
+
+
 class Catalog:
     """See the module. All look-ups are by the key of a query (``tenants``); O(1). ``max_queries``: of all
     tenants together; ``max_queries_tenant`` and ``max_disjuncts_tenant``: of each."""
@@ -110,6 +127,8 @@ class Catalog:
         self._unreadable: dict[str, Refusal] = {}
         self.queries: dict[str, Registered] = {}
         self.quarantined: dict[str, Quarantined] = {}
+        #: see ``contents``
+        self._contents: Contents | None = None
         #: how many of both each tenant has: a quarantined one holds an id, and memory
         self.queries_of: Counter[str] = Counter()
         #: what the registered ones of each tenant come to
@@ -153,6 +172,13 @@ class Catalog:
             {**self.queries, **dict.fromkeys(self.quarantined)},
         )
 
+    def contents(self) -> Contents:
+        """What there is now, the same copy for all who ask before the next entry: whoever may read could
+        otherwise have as many made as there are connections. O(queries) for the first of them."""
+        if self._contents is None:
+            self._contents = Contents(dict(self.queries), dict(self.quarantined))
+        return self._contents
+
     def apply(
         self, offset: int, body: Any, judged: Prepared | None = None
     ) -> QueryChange | SourceChange | None:
@@ -163,6 +189,7 @@ class Catalog:
         (``stored``). ``judged`` is what a draft made of the entry: its query is taken as it is, not read
         again, while the source is the one that it was judged with."""
         self.offset = offset + 1
+        self._contents = None
         if isinstance(body, Query):
             return None if self._is_of_another(body.id, body.source) else self._put(offset, body)
         op = _op(body)

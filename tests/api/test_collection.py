@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -8,8 +11,13 @@ from typing import Any
 import httpx
 import pytest
 
+from service.api.collection import Paging, list_queries
+from service.api.context import LOOKS, Service
+from service.engine.engine import Engine
+from service.metrics import Metrics
+from service.settings import Settings
 from tests.api.conftest import OwnSource
-from tests.api.harness import eventually, running, write_commands
+from tests.api.harness import TIMEOUT_S, eventually, running, write_commands
 
 
 def pages(client: httpx.Client, **params: Any) -> list[list[dict[str, Any]]]:
@@ -186,3 +194,40 @@ def test_exports_of_a_tenant_are_bounded_and_each_ends_with_its_client(tmp_path:
         eventually(lambda: service.plain.get("/v1/queries:export").status_code == 200, "a turn again")
         lines = service.plain.get("/v1/queries:export").text.splitlines()
         assert [json.loads(line)["where"] for line in lines] == [where] * 200
+
+
+class Asked:
+    """A runtime that answers questions when it is told to."""
+
+    def __init__(self) -> None:
+        self.engine = Engine()
+        self.waiting: list[tuple[Callable[[Engine], Any], Future[Any]]] = []
+
+    def ask(self, question: Callable[[Engine], Any]) -> Future[Any]:
+        self.waiting.append((question, Future()))
+        return self.waiting[-1][1]
+
+    def answer(self) -> list[Any]:
+        answers = []
+        while self.waiting:
+            question, future = self.waiting.pop()
+            answers.append(question(self.engine))
+            future.set_result(answers[-1])
+        return answers
+
+
+def test_however_many_list_queries_they_share_a_copy_and_few_look_at_a_time() -> None:
+    async def ask() -> None:
+        runtime, copies = Asked(), []
+        service = Service(runtime, Settings(), Metrics())  # type: ignore[arg-type]
+        asking = asyncio.gather(*(list_queries(Paging(limit=1), service) for _ in range(5 * LOOKS)))
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+        assert len(runtime.waiting) == LOOKS, "the others wait for their turn"
+        while not asking.done():
+            copies += [copy for _, copy in runtime.answer()]
+            await asyncio.sleep(0.001)
+        assert {answer.body for answer in await asking} == {b'{"queries": [], "next": null}'}
+        assert len(copies) == 5 * LOOKS and len(set(map(id, copies))) == 1
+
+    asyncio.run(asyncio.wait_for(ask(), TIMEOUT_S))

@@ -357,3 +357,23 @@ def test_the_version_of_a_collection_does_not_go_back_by_compaction(
     again.command(compacted(log), 0)
     assert again.catalog.queries == engine.catalog.queries
     assert again.catalog.collections.versions["c"] == version
+
+
+def test_who_asks_before_the_next_entry_shares_a_copy_that_never_changes() -> None:
+    engine = Engine()
+
+    def put(offset: int, key: str) -> None:
+        query = {"source": "s", "where": "x > 0"}
+        engine.catalog.apply(offset, {"op": "query", "id": key, "query": query})
+
+    engine.catalog.apply(0, {"op": "source", "name": "s", "source": {"attributes": {"x": "number"}}})
+    put(1, "a")
+    put(2, "t/b")
+    before = engine.catalog.contents()
+    assert engine.catalog.contents() is before
+    assert before.of("t") is before.of("t")
+    engine.catalog.apply(3, {"op": "delete", "id": "a"})
+    put(4, "t/c")
+    after = engine.catalog.contents()
+    assert (list(before.of("default").queries), list(before.of("t").queries)) == (["a"], ["b"])
+    assert (list(after.of("default").queries), list(after.of("t").queries)) == ([], ["b", "c"])
