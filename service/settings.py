@@ -126,6 +126,10 @@ class Settings(BaseSettings):
         description="an answer: a page ends with what takes it there, a dry run that comes to more is"
         " refused, and events with wait=true that caused more are a 202",
     )
+    max_unsent_bytes: Count = Field(
+        256 * 1024 * 1024,
+        description="what clients have not taken yet of all answers; past it other requests are a 503",
+    )
     max_streams: Count = Field(10_000_000, description="living streams of a partition; new ones are refused")
     max_queries: Count = Field(
         1_000_000, description="queries, quarantined ones among them; more are refused"

@@ -38,6 +38,8 @@ from service.api import (
 )
 from service.api.bodies import Bodies
 from service.api.context import Service, attach
+from service.api.unsent import Answers, Unsent
+from service.keys import Role
 from service.metrics import Metrics
 from service.runtime import Runtime
 from service.settings import Settings
@@ -55,6 +57,12 @@ holds: `active_from` names the first offset of each partition that sees it.
 _ROUTERS = (
     *(sources, bulk, collections, collection, overview, queries, validation, explain),
     *(events, stream_answers, streams, outputs, live, history, health),
+)
+
+#: What is answered whatever clients leave untaken.
+_ALWAYS = frozenset(route.path for route in health.router.routes if isinstance(route, APIRoute))
+_ASKING = frozenset(
+    path for (method, path), role in access.ROLES.items() if (method, role) == ("POST", Role.READ)
 )
 
 
@@ -79,6 +87,8 @@ def create_app(
         dependencies=[Depends(Bodies(settings)), Depends(access.Guard(settings, metrics, now=now))],
     )
     attach(app, Service(runtime, settings, metrics))
+    app.state.unsent = Unsent(settings.max_unsent_bytes)
+    app.add_middleware(Answers, unsent=app.state.unsent, always=_ALWAYS, asking=_ASKING)
     problems.install(app, routes)
     for module in _ROUTERS:
         # A probe may carry what it likes: it is to be answered.

@@ -130,7 +130,7 @@ def _text(key: bytes | None) -> str | None:
                 "application/schema+json": {"schema": {"type": "object"}, "example": schema("matches")}
             },
         },
-        **documented(404, 422),
+        **documented(404, 422, 503),
     },
 )
 async def get_schema(name: str) -> Response:

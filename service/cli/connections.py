@@ -27,6 +27,8 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from service.api.unsent import Unsent
+
 _logger = logging.getLogger("rangewatch")
 
 #: Files that connections leave to the service: its log (a file and its companions, or two to a broker), its
@@ -37,6 +39,8 @@ HEAD_TIMEOUT_S = 30.0
 #: How long a client may take for so much of what waits for it: hardly a line is as slow as that.
 TAKING_TIMEOUT_S = 60.0
 _LEAST_TAKEN_BYTES = 32 * 1024
+#: How much waits in a connection before it is to be given no more.
+_BUFFER_BYTES = 64 * 1024
 #: How long the head of a request may be; many times what any client needs.
 MOST_HEAD_BYTES = 64 * 1024
 #: How long the same thing is not said again, where clients without a key can cause it at any rate.
@@ -232,12 +236,16 @@ class Connection(H11Protocol):
     _head_due: asyncio.TimerHandle | None = None
     _taking_due: asyncio.TimerHandle | None = None
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, unsent: Unsent, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.conn: Http = Http()
+        self._unsent = unsent
+        self._counted_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # Over TLS it would be many times as much that waits and is not counted.
+        transport.set_write_buffer_limits(_BUFFER_BYTES)
         self._look()
 
     def data_received(self, data: bytes) -> None:
@@ -267,16 +275,25 @@ class Connection(H11Protocol):
         for due in (self._head_due, self._taking_due):
             if due is not None:
                 due.cancel()
+        self._count(0)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._taking_due = self._taken_later(self.transport.get_write_buffer_size())
+        waiting = self.transport.get_write_buffer_size()
+        self._count(waiting)
+        self._taking_due = self._taken_later(waiting)
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self._count(0)
         if self._taking_due is not None:
             self._taking_due.cancel()
             self._taking_due = None
+
+    def _count(self, waiting: int) -> None:
+        """Nothing more is written while a connection is paused, so what waits then is the most that does."""
+        self._unsent.bytes += waiting - self._counted_bytes
+        self._counted_bytes = waiting
 
     def _look(self) -> None:
         """Whoever has no request under way has so long to send the head of one, in however many pieces."""

@@ -13,11 +13,13 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from ssl import SSLContext
 
 from fastapi import FastAPI
 from uvicorn import Config, Server
 
+from service.api.unsent import Unsent
 from service.cli.connections import Connection, Seldom
 from service.live import Hub
 
@@ -29,6 +31,7 @@ class HttpServer(Server):
         self,
         app: FastAPI,
         hub: Hub,
+        unsent: Unsent,
         *,
         stop_timeout_s: float,
         tls: SSLContext | None = None,
@@ -37,7 +40,7 @@ class HttpServer(Server):
         config = Config(
             app,
             # Those that are bounded (``connections``), whatever else is installed.
-            http=Connection,
+            http=partial(Connection, unsent=unsent),  # type: ignore[arg-type]  # what makes one will do
             loop="asyncio",
             log_config=None,
             access_log=False,

@@ -108,7 +108,7 @@ def _serve(settings: Settings) -> int:
     except KeysError as error:
         raise CliError(str(error), USAGE) from None
     tls = certificate.context if certificate else None
-    server = HttpServer(app, runtime.hub, stop_timeout_s=settings.stop_timeout_s, tls=tls)
+    server = HttpServer(app, runtime.hub, app.state.unsent, stop_timeout_s=settings.stop_timeout_s, tls=tls)
     # After its own shutdown the server raises the signal again, for us: both end in the ``finally`` below.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     runtime.start()

@@ -7,10 +7,11 @@ import json
 import logging
 import resource
 import socket
+import ssl
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, closing, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import h11
@@ -19,11 +20,13 @@ import pytest
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 
+from service.api.unsent import Answers, Unsent
 from service.cli import connections
 from service.cli.connections import OWN_FILES, SILENCE_S, Http, Listening, Seldom, connections_of_process
 from service.cli.http_server import HttpServer
 from service.live import Hub
 from tests.api.harness import TIMEOUT_S, eventually
+from tests.certificates import Authority
 from tests.cli.conftest import serving
 
 FILES = 256
@@ -140,9 +143,21 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def address(short: None) -> Iterator[Address]:
+def unsent() -> Unsent:
+    return Unsent(1 << 40)
+
+
+@pytest.fixture
+def address(short: None, unsent: Unsent) -> Iterator[Address]:
     """Of a server whose connections have half a second."""
+    with at_work(unsent) as address:
+        yield address
+
+
+@contextmanager
+def at_work(unsent: Unsent, tls: ssl.SSLContext | None = None) -> Iterator[Address]:
     app = FastAPI()
+    app.add_middleware(Answers, unsent=unsent)
 
     @app.get("/pieces")
     async def pieces() -> Response:
@@ -161,8 +176,8 @@ def address(short: None) -> Iterator[Address]:
         return Response(bytes(BIG))
 
     hub = Hub(max_feeds=1, max_feeds_tenant=1, max_records=1)
-    server = HttpServer(app, hub, stop_timeout_s=2.0)
-    listening = Listening(socket.AF_INET, 9, answers_in_clear=True)
+    server = HttpServer(app, hub, unsent, stop_timeout_s=2.0, tls=tls)
+    listening = Listening(socket.AF_INET, 9, answers_in_clear=tls is None)
     listening.bind(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
@@ -175,7 +190,7 @@ def address(short: None) -> Iterator[Address]:
 def rest_of(connection: socket.socket) -> int:
     """How many bytes come until the service hangs up, of itself."""
     length = 0
-    with suppress(ConnectionResetError):
+    with suppress(ConnectionResetError, ssl.SSLEOFError):
         while some := connection.recv(1 << 16):
             length += len(some)
     return length
@@ -214,6 +229,48 @@ def test_who_takes_nothing_is_cut_off_and_who_is_slow_gets_all(address: Address,
             time.sleep(0.01)
         assert time.monotonic() - begun > 1.5, "longer than anybody may take for nothing"
         assert rest_of(idle) < BIG
+
+
+def test_what_waits_in_connections_is_counted_until_it_is_taken_or_they_are_gone(
+    address: Address, unsent: Unsent
+) -> None:
+    with ExitStack() as stack:
+        idle, slow = (connected(stack, address, takes=1 << 16) for _ in range(2))
+        for connection in (idle, slow):
+            connection.sendall(b"GET /whole HTTP/1.1\r\nHost: a\r\n\r\n")
+        eventually(lambda: unsent.bytes > 0, "counted")
+        length = 0
+        while length < BIG:
+            length += len(slow.recv(1 << 20))
+        eventually(lambda: unsent.bytes == 0, "one is taken, one is cut off")
+
+
+def test_over_tls_too_who_takes_nothing_is_cut_off_and_who_is_slow_gets_all(
+    short: None, unsent: Unsent, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    signed, tls = authority.sign("server"), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(signed.cert, signed.key)
+    trust = ssl.create_default_context(cafile=str(authority.cert))
+    with at_work(unsent, tls) as address, ExitStack() as stack:
+        idle, slow = (
+            stack.enter_context(
+                trust.wrap_socket(connected(stack, address, takes=1 << 16), server_hostname="127.0.0.1")
+            )
+            for _ in range(2)
+        )
+        for connection in (idle, slow):
+            connection.sendall(b"GET /whole HTTP/1.1\r\nHost: a\r\n\r\n")
+        eventually(lambda: unsent.bytes > BIG // 4, "most of it waits")
+        length, begun = 0, time.monotonic()
+        while length < BIG:
+            some = slow.recv(1 << 16)
+            assert some, f"cut off after {length} bytes"
+            length += len(some)
+            time.sleep(0.002)
+        assert time.monotonic() - begun > 1.5, "longer than anybody may take for nothing"
+        assert rest_of(idle) < BIG
+        eventually(lambda: unsent.bytes == 0, "one is taken, one is cut off")
 
 
 BODY = b"2\r\n{}\r\n0\r\n\r\n"

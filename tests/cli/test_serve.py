@@ -11,6 +11,7 @@ import pytest
 from fastapi import FastAPI
 
 from service.__main__ import main
+from service.api.unsent import Unsent
 from service.cli.http_server import HttpServer
 from service.live import Hub
 from service.runtime import Runtime
@@ -81,7 +82,7 @@ def test_a_request_that_does_not_end_is_cut_off_and_the_worker_still_stops(tmp_p
 def test_a_stop_has_one_time_for_requests_and_the_worker() -> None:
     now = [100.0]
     hub = Hub(max_feeds=1, max_feeds_tenant=1, max_records=1)
-    server = HttpServer(FastAPI(), hub, stop_timeout_s=30.0, clock=lambda: now[0])
+    server = HttpServer(FastAPI(), hub, Unsent(1), stop_timeout_s=30.0, clock=lambda: now[0])
     assert server.left_s == 30.0
     server.should_exit = True
     with socket.create_server(("127.0.0.1", 0)) as listening:
