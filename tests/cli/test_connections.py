@@ -10,19 +10,31 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import h11
 import httpx
 import pytest
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
+from uvicorn import Config
+from uvicorn.server import ServerState
 
 from service.api.unsent import Answers, Unsent
 from service.cli import connections
-from service.cli.connections import OWN_FILES, SILENCE_S, Http, Listening, Seldom, connections_of_process
+from service.cli.connections import (
+    OWN_FILES,
+    SILENCE_S,
+    Connection,
+    Http,
+    Listening,
+    Seldom,
+    connections_of_process,
+)
 from service.cli.http_server import HttpServer
 from service.live import Hub
 from tests.api.harness import TIMEOUT_S, eventually
@@ -273,6 +285,78 @@ def test_over_tls_too_who_takes_nothing_is_cut_off_and_who_is_slow_gets_all(
         eventually(lambda: unsent.bytes == 0, "one is taken, one is cut off")
 
 
+class Line:
+    """A transport of which so much waits, and the loop of its connection: time passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.is_cut = False
+        self._due: list[Callable[[], None]] = []
+
+    def call_later(self, delay_s: float, call: Callable[..., None], *args: Any) -> None:
+        self._due.append(partial(call, *args))
+
+    def let_time_pass(self) -> None:
+        """What has come to be due last is."""
+        self._due.pop()()
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+    def get_extra_info(self, name: str) -> None:
+        pass
+
+    def abort(self) -> None:
+        self.is_cut = True
+
+
+@pytest.fixture
+def line() -> Line:
+    return Line()
+
+
+@pytest.fixture
+def connection(line: Line) -> Connection:
+    config = Config(FastAPI(), loop="asyncio", lifespan="off", log_config=None)
+    config.load()
+    connection = Connection(config, ServerState(), {}, line, unsent=Unsent(1))
+    connection.connection_made(line)  # type: ignore[arg-type]
+    return connection
+
+
+LEAST = 32 * 1024
+
+
+@pytest.mark.parametrize("taken", [0, 1, LEAST - 1])
+def test_who_takes_less_than_the_least_in_time_is_cut_off_however_long_it_has_taken_more(
+    connection: Connection, line: Line, taken: int
+) -> None:
+    line.waiting = 10 * LEAST
+    connection.pause_writing()
+    for _ in range(5):
+        line.waiting -= LEAST
+        line.let_time_pass()
+        assert not line.is_cut
+    line.waiting -= taken
+    line.let_time_pass()
+    assert line.is_cut
+
+
+@pytest.mark.parametrize("taken", [0, 1, 100])
+def test_who_asks_for_nothing_more_is_cut_off_once_it_takes_nothing_of_its_last_answer(
+    connection: Connection, line: Line, taken: int
+) -> None:
+    line.waiting = 100
+    line.let_time_pass()
+    assert not line.is_cut, "it has not had the time for that"
+    line.waiting -= taken
+    line.let_time_pass()
+    assert line.is_cut == (taken in (0, 100)), "all of it is taken, or nothing"
+
+
 BODY = b"2\r\n{}\r\n0\r\n\r\n"
 CHUNKED = b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n"
 UPGRADE = b"GET /nowhere HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"
@@ -293,12 +377,16 @@ def test_nothing_follows_a_body_that_says_its_length_in_two_ways(
     assert told.count(b"HTTP/1.1 ") == answers, told
 
 
+IN_A_HEADER = [b"GET / HTTP/1.1\r\nHost: a\r\n" + line + b"\r\n\r\n" for line in (b"%b: x", b"X-Long: %b")]
+
+
 @pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("head", [b"GET /%b HTTP/1.1\r\nHost: a\r\n\r\n", *IN_A_HEADER])
 @pytest.mark.parametrize(("length", "may"), [(60_000, True), (70_000, False), (1_000_000, False)])
 def test_how_long_a_head_may_be_does_not_depend_on_how_it_is_received(
-    at_once: bool, length: int, may: bool
+    at_once: bool, head: bytes, length: int, may: bool
 ) -> None:
-    head = b"GET / HTTP/1.1\r\nHost: a\r\nX-Long: " + b"x" * length + b"\r\n\r\n"
+    head = head % (b"x" * length)
     size = len(head) if at_once else 10_000
     http = Http()
     with nullcontext() if may else pytest.raises(h11.RemoteProtocolError) as refused:

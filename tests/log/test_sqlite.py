@@ -479,3 +479,21 @@ def test_records_that_are_missing_in_between_are_told(path: Path, log: SqliteLog
     log.open()
     with pytest.raises(LogUnusable, match=r"lacks records.*rangewatch restore"):
         log.read("events.a", after=0, limit=10)
+
+
+def test_what_goes_while_it_is_asked_what_is_gone_is_gone_or_there_and_not_both(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log.db", owner_of=bytes.decode)
+    log.open()
+    log.commit(Commit([Output("matches", None, b"a")] * 10, {}, {}))
+
+    def meanwhile(statement: str) -> None:
+        if "FROM gone" in statement:
+            log.trim("matches", 7)
+
+    assert log._reader is not None
+    log._reader.set_trace_callback(meanwhile)
+    begin, counts = log.gone("matches")
+    log._reader.set_trace_callback(None)
+    assert (begin, counts) == (0, {})
+    assert log.gone("matches") == (7, {"a": 7})
+    log.close()
