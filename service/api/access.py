@@ -156,7 +156,7 @@ class Guard:
         self._now = now
 
     async def __call__(self, request: Request) -> None:
-        """After ``Bodies``. Raises ProblemError: 401, 403, 429."""
+        """Within ``Bodies``. Raises ProblemError: 401, 403, 429."""
         path = request.scope["route"].path_format
         operation = (request.method, path)
         needed, what, is_of_all = self._roles[operation], " ".join(operation), operation in OF_ALL
@@ -173,7 +173,6 @@ class Guard:
             self._take_turn(principal, body_of(request))
         except ProblemError as refused:
             self._metrics.request_refused(refused.reason)
-            await body_of(request).discard()
             raise
 
     def _principal(self, request: Request) -> Principal:

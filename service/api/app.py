@@ -84,11 +84,12 @@ def create_app(
         description=_DESCRIPTION,
         redirect_slashes=False,
         redoc_url=None,
-        dependencies=[Depends(Bodies(settings)), Depends(access.Guard(settings, metrics, now=now))],
+        dependencies=[Depends(access.Guard(settings, metrics, now=now))],
     )
     attach(app, Service(runtime, settings, metrics))
     app.state.unsent = Unsent(settings.max_unsent_bytes)
     app.add_middleware(Answers, unsent=app.state.unsent, always=_ALWAYS, asking=_ASKING)
+    app.add_middleware(Bodies, settings=settings)  # around all that refuses
     problems.install(app, routes)
     for module in _ROUTERS:
         # A probe may carry what it likes: it is to be answered.

@@ -1,10 +1,10 @@
 """Request bodies, read within limits while they arrive, and JSON answers.
 
-A body is never trusted to be as long as its Content-Length says: bytes are counted as they come. All readers
-draw on one account of the bytes of all bodies that are under way, and wait only so long for a piece, and for
-all of them. What a request has drawn is given back when it ends, however it ends. What is refused is not
-kept, but read on for a while, so that a client which is still sending gets to see its answer; that draws on
-nothing.
+A body is never trusted to be as long as its Content-Length says: bytes are counted as they come. All
+readers draw on one account of the bytes of all bodies that are under way, and wait only so long for a
+piece, and for all of them. What a request has drawn is given back when it ends, however it ends. Before an
+answer that refuses, for whatever reason, what is left of the body is read on for a while, so that a client
+which is still sending gets to see it; that is not kept, and draws on nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, NamedTuple
 
 from fastapi import Request, Response
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.problems import ProblemError, Unready
 from service.settings import Settings
@@ -37,18 +39,31 @@ class Line(NamedTuple):
 
 
 class Bodies:
-    """The account, and the dependency that gives each request its ``Body``. For one event loop."""
+    """The account, and an application around another that gives each request its ``Body``. For one event
+    loop."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app = app
         self.max_bytes = settings.max_bodies_bytes
         self.timeout_s = settings.body_timeout_s
         self.held_bytes = 0
 
-    async def __call__(self, request: Request) -> AsyncIterator[None]:
-        body = Body(request, self)
-        request.state.body = body
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        request = Request(scope, receive)
+        request.state.body = body = Body(request, self)
+
+        async def send_after_body(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                if message["status"] >= 400:
+                    await body.discard()
+                else:
+                    body.give_back()  # what came of it has gone, or is the answer
+            await send(message)
+
         try:
-            yield
+            await self._app(scope, receive, send_after_body)
         finally:
             body.give_back()
 
@@ -60,12 +75,13 @@ class Body:
         self._bodies = bodies
         self._chunks = request.stream()
         self._drawn = 0
+        self._is_asked_for = "100-continue" not in request.headers.get("expect", "").lower()
         self.on_piece: Callable[[int], None] = lambda length: None
         """Told the bytes of every piece, kept or not."""
 
     async def pieces(self, limit: int, setting: str) -> AsyncIterator[bytes]:
-        """The body as it comes, within all limits. Raises ProblemError (408, 413, 503), whereupon the
-        rest is to be discarded."""
+        """The body as it comes, within all limits. Raises ProblemError (408, 413, 503)."""
+        self._is_asked_for = True
         length, now = 0, asyncio.get_running_loop().time
         ends = now() + MOST_WAITS * self._bodies.timeout_s
         while True:
@@ -89,14 +105,15 @@ class Body:
             return b"".join([piece async for piece in self.pieces(limit, setting)])
         except ProblemError:
             self.give_back()  # the list has gone
-            await self.discard()
             raise
 
     async def discard(self) -> None:
         """Reads on and throws away what comes, up to ``DISCARDED_BYTES``, and no longer in all than one piece
-        of a body may take to come."""
+        of a body may take to come. Nothing, where the client waits for being asked before it sends any."""
+        if not self._is_asked_for:
+            return
         length = 0
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, ClientDisconnect):
             async with asyncio.timeout(self._bodies.timeout_s):
                 async for chunk in self._chunks:
                     length += len(chunk)
@@ -150,18 +167,12 @@ async def read_message(request: Request, settings: Settings) -> bytes:
     return await body_of(request).whole(settings.max_message_bytes, "max_message_bytes")
 
 
-async def read_lines(request: Request, settings: Settings) -> AsyncIterator[list[Line]]:
+def read_lines(request: Request, settings: Settings) -> AsyncIterator[list[Line]]:
     """The lines of an NDJSON body, as many at a time as have arrived. O(bytes), however it is cut.
 
     Raises ProblemError (408, 503; 413 on a body or a line that is too long).
     """
-    body = body_of(request)
-    try:
-        async for lines in _lines(body.pieces(settings.max_bulk_bytes, "max_bulk_bytes"), settings):
-            yield lines
-    except ProblemError:
-        await body.discard()
-        raise
+    return _lines(body_of(request).pieces(settings.max_bulk_bytes, "max_bulk_bytes"), settings)
 
 
 async def _lines(pieces: AsyncIterator[bytes], settings: Settings) -> AsyncIterator[list[Line]]:

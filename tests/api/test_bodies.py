@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from fastapi import Request, Response
+from starlette.types import Message, Receive, Scope, Send
 
+from service.api.bodies import Bodies, read_body
 from service.keys import Role
-from service.settings import SettingsError, load_settings
+from service.settings import Settings, SettingsError, load_settings
 from tests.api.harness import TIMEOUT_S, Running, eventually, running
 from tests.api.test_access import add_key
 
 MOST = 300_000
 """Of one body, whatever its kind."""
 LIMITS = {"max_request_bytes": MOST, "max_bulk_bytes": MOST, "max_message_bytes": MOST}
+LONG = 20_000_000
 READERS = [
     ("POST", "/v1/events?source=s"),
     ("POST", "/v1/queries:bulk"),
@@ -32,14 +38,14 @@ CSV = {"Content-Type": "text/csv"}
 
 
 def begun(
-    service: Running, method: str, path: str, sent: int, *, of: int = MOST, key: str = ""
+    service: Running, method: str, path: str, sent: int, *, of: int = MOST, key: str = "", more: str = ""
 ) -> socket.socket:
     """A request of whose body so many bytes have been sent, and no more come."""
     address = urlsplit(service.url)
     connection = socket.create_connection((address.hostname, address.port), TIMEOUT_S)
     head = (
         f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: text/csv\r\n"
-        f"Authorization: Bearer {key}\r\nContent-Length: {of}\r\n\r\n"
+        f"Authorization: Bearer {key}\r\n{more}Content-Length: {of}\r\n\r\n"
     )
     connection.sendall(head.encode() + (b"x" * 99 + b"\n") * (sent // 100))
     return connection
@@ -91,6 +97,26 @@ def test_who_is_refused_holds_nothing_while_the_rest_is_read_on(narrow: Running)
             eventually(lambda: whole(narrow.client).status_code == 422, "there is room", within_s=20)
 
 
+def test_who_takes_an_answer_slowly_holds_nothing_of_the_body_any_more() -> None:
+    held: list[int] = []
+    settings = Settings()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        text = await read_body(Request(scope, receive), settings)
+        held.append(bodies.held_bytes)
+        await Response(text)(scope, receive, send)
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"a body"}
+
+    async def send(message: Message) -> None:
+        held.append(bodies.held_bytes)
+
+    bodies = Bodies(app, settings)
+    asyncio.run(bodies({"type": "http", "headers": []}, receive, send))
+    assert held == [len(b"a body"), 0, 0], "when it is read, at the head of the answer, and at its body"
+
+
 @pytest.mark.parametrize(("method", "path"), READERS)
 def test_every_answer_gives_back_what_its_body_took(narrow: Running, method: str, path: str) -> None:
     for _ in range(3):
@@ -102,6 +128,32 @@ def test_every_answer_gives_back_what_its_body_took(narrow: Running, method: str
     for _ in range(2 * MOST // len(taken) + 1):
         narrow.client.post("/v1/match?source=s", content=taken).raise_for_status()
     assert whole(narrow.client).status_code == 422
+
+
+REFUSED_UNREAD = [
+    ("POST", "/v1/nothing", 404),
+    ("PUT", "/v1/queries", 405),
+    ("POST", "/v1/queries:bulk?atomic=5", 422),
+    ("POST", "/v1/validate?what=1", 422),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "status"), REFUSED_UNREAD)
+def test_who_sends_more_than_anybody_reads_gets_to_see_why_it_is_refused(
+    narrow: Running, method: str, path: str, status: int
+) -> None:
+    with closing(begun(narrow, method, path, LONG, of=LONG, more="Connection: close\r\n")) as sent:
+        answer = HTTPResponse(sent)
+        answer.begin()
+        assert (answer.status, json.load(answer)["status"]) == (status, status)
+
+
+@pytest.mark.parametrize(("method", "path", "status"), REFUSED_UNREAD)
+def test_who_waits_for_being_asked_for_a_body_that_is_refused_is_not_asked(
+    narrow: Running, method: str, path: str, status: int
+) -> None:
+    with closing(begun(narrow, method, path, 0, of=LONG, more="Expect: 100-continue\r\n")) as waiting:
+        assert answer_of(waiting)[0] == status
 
 
 @pytest.fixture(scope="module")
