@@ -208,8 +208,9 @@ def form_of_answers(factory: Factory) -> None:
     for rows, owners in ((hits.rows, hits.slots), (borders.rows, borders.slots)):
         assert rows.shape == owners.shape == (len(rows),)
         assert len(rows) > 0
-        keys = rows.astype(np.int64) << 32 | owners
-        assert (np.diff(keys) > 0).all(), "not sorted, or not unique"
+    assert len(set(pairs(hits))) == len(hits.rows), "not unique"
+    keys = borders.rows.astype(np.int64) << 32 | borders.slots
+    assert (np.diff(keys) > 0).all(), "not sorted, or not unique"
     assert same(index.stab(points), hits), "not deterministic"
     assert same(hits, twin.stab(points))
 

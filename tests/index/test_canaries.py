@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from service.index.protocol import Hits, Points
 from tests.index.canaries import CANARIES
 from tests.index.contract import CHECKS
 from tests.index.slow import SlowTwin
@@ -18,6 +20,19 @@ def rejected_by(factory: Factory) -> str | None:
         except AssertionError:
             return check.__name__
     return None
+
+
+class AnotherOrder(SlowTwin):
+    """Gives the slots of a row falling, as an index may."""
+
+    def stab(self, points: Points) -> Hits:
+        hits = super().stab(points)
+        order = np.lexsort((-hits.slots, hits.rows))
+        return Hits(hits.rows[order], hits.slots[order])
+
+
+def test_the_suite_takes_the_slots_of_a_row_in_any_order() -> None:
+    assert rejected_by(Factory("another order", 1, lambda: AnotherOrder(1))) is None
 
 
 @pytest.mark.parametrize("dims", [1, 2])
