@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numba import types
+from numba import njit, types
 
 from service.index.default import bitmaps_kernels
 from service.index.default.bitmaps import Bitmaps
@@ -33,7 +33,7 @@ from service.index.default.bitmaps_rows import LEAST_WINDOWS, MOST_WINDOWS, chos
 from service.index.default.bitmaps_tiles import tiled
 from service.index.default.bitmaps_windows import WINDOWS, chosen_cuts, scales_of, spans_of
 from service.index.default.part import NEVER, Sparse, dense, in_order, sparse, taken
-from service.index.kernel import kernel, reads, writes
+from service.index.kernel import reads, writes
 from service.index.protocol import Bounds, Points
 from tests.index.parts import found
 from tests.index.worlds import FLOAT_WORLD, INF, LOWEST, MOST, NAN, QUICK, SMALL, TINY, TINY_WORLD, World
@@ -338,10 +338,10 @@ def test_values_beside_the_ends() -> None:
     assert found(Bitmaps.of(boxes, 2), points) == expected(boxes, points)
 
 
-# ---- instructions
+# ---- instructions, in no ``kernel``: the cache of those does not see that an instruction has changed
 
 
-@kernel(
+@njit(
     types.int64(
         reads(types.uint64, 2), types.uint64, reads(types.uint16, 2), types.int64, writes(types.uint64, 2)
     )
@@ -377,7 +377,7 @@ def test_lines_that_meet(rows: int, row: int) -> None:
         assert not waiting[0, :8].any() and not waiting[0, 16:].any() and not waiting[1:].any()
 
 
-@kernel(types.uint64(reads(types.uint8, 1), types.uint64, types.uint64, reads(types.uint16, 2), types.uint64))
+@njit(types.uint64(reads(types.uint8, 1), types.uint64, types.uint64, reads(types.uint16, 2), types.uint64))
 def depth_of(near, at, width, steps, row):  # type: ignore[no-untyped-def]
     return depth(near, at, width, steps, row)
 

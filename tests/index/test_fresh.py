@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from numba import types
+from numba import njit, types
 
 from service.index.answers import Keys
 from service.index.brute import BruteForce
@@ -16,7 +16,7 @@ from service.index.default.fresh_kernels import LANES, WORDS, around
 from service.index.default.mixed import DefaultIndex
 from service.index.default.part import sparse
 from service.index.default.scan_part import ScanPart
-from service.index.kernel import kernel, reads
+from service.index.kernel import reads
 from service.index.protocol import Bounds, Points, Slots
 from tests.index.worlds import INF, NAN, SMALL, same, slots
 
@@ -46,7 +46,8 @@ def brute(slots: Slots, lo: Bounds, hi: Bounds, points: Points) -> list[int]:
     return sorted(row << 32 | int(slots[box]) for row, box in np.argwhere(inside).tolist())
 
 
-@kernel(types.uint64(reads(types.float32, 1), types.uint64, types.float32, types.float32))
+# Not a ``kernel``: the cache of those does not see that ``around`` has changed.
+@njit(types.uint64(reads(types.float32, 1), types.uint64, types.float32, types.float32))
 def flags_of(halves, at, x, y):  # type: ignore[no-untyped-def]
     return around(halves, at, x, y)
 

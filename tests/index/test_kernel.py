@@ -74,8 +74,10 @@ def test_the_environment_decides_how_kernels_run() -> None:
 
 
 def kernels() -> Iterator[tuple[str, ast.FunctionDef, set[str]]]:
-    """Every function under ``@kernel``: its file, its definition, what the file imports from the service."""
-    for path in sorted(Path(service.__file__).parent.rglob("*.py")):
+    """Every function under ``@kernel``, in the service and in these tests: its file, its definition, what the
+    file imports from the service."""
+    files = [*Path(service.__file__).parent.rglob("*.py"), *Path(__file__).parent.rglob("*.py")]
+    for path in sorted(files):
         tree = ast.parse(path.read_text())
         foreign = {
             alias.asname or alias.name
