@@ -12,7 +12,7 @@ from service.index.answers import borders_by_stab
 from service.index.brute import BruteForce
 from service.index.default.border_lists import BorderLists
 from service.index.default.border_lists_kernels import IN_STEPS, NOT_KEPT
-from service.index.default.part import sparse
+from service.index.default.part import NEVER, sparse
 from service.index.protocol import Bounds
 
 Law = Callable[[np.random.Generator, int], NDArray[np.float64]]
@@ -146,3 +146,14 @@ def test_rows_that_are_nowhere_are_passed_over() -> None:
         keys = np.empty(200 * len(lo), np.int64)
         found = lists.search(before, after, np.empty(0, np.int32), 0, 1e12, far, keys)
         assert found > 0 and not far[keys[:found] >> 32].any()
+
+
+def test_a_removed_box_is_met_at_the_versions_before_alone() -> None:
+    lo = np.array([[1.0], [2.0], [3.0]])
+    lists = BorderLists(sparse(np.arange(3, dtype=np.int32), lo, lo + 0.5))
+    removed_at = np.array([2, 3, NEVER], np.int32)
+    before, after = np.array([[0.0]]), np.array([[9.0]])
+    for version, living in ((1, [0, 1, 2]), (2, [1, 2]), (3, [2]), (4, [2])):
+        keys, doubtful = np.empty(3, np.int64), np.empty(3, np.bool_)
+        found = lists.met(before, after, removed_at, version, keys, doubtful)
+        assert sorted(keys[:found].tolist()) == living

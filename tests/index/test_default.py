@@ -115,6 +115,33 @@ def test_meets_is_exact(drawn: list[tuple[float, float, tuple[float, float]]]) -
     assert meets((begin, end, *side) for begin, end, side in drawn) is expected
 
 
+def test_corners_that_are_a_rounding_away() -> None:
+    """Every segment is at the origin after four fifths of its way, which is rounded in both attributes, each
+    in its own manner. The corner of its box is there too, or beside it, nearer than that can tell."""
+    rng = np.random.default_rng(3)
+    count = 50 if SMALL else 200
+    begin = rng.uniform(1.0, 2.0, (count, 2)) * rng.choice([-1.0, 1.0], (count, 2))
+    end = -begin / 4
+    corner, upper = rng.choice([-1e-30, 0.0, 1e-30], begin.shape), rng.random(begin.shape) < 0.5
+    lo, hi = np.where(upper, -9.0, corner), np.where(upper, corner, 9.0)
+    moves = [tuple(column[i].tolist() for column in (lo, hi, begin, end)) for i in range(count)]
+    index = index_of([[(low, high)] for low, high, _, _ in moves], 2, 0)
+    met = set(pairs(index.met(begin, end)))
+    expected = [crossing([[(low, high)]], b, c) == [0] for low, high, b, c in moves]
+    assert 0 < sum(expected) < count
+    assert [(i, i) in met for i in range(count)] == expected
+
+
+def test_a_removed_query_is_met_by_who_began_before() -> None:
+    index = index_of([[([float(i)], [i + 0.5])] for i in range(8)], 1, 0)
+    before, after = np.array([[-1.0]]), np.array([[9.0]])
+    earlier = index._snapshot
+    index.remove(slots(1, 4))
+    assert pairs(index.met(before, after)) == [(0, slot) for slot in (0, 2, 3, 5, 6, 7)]
+    index._snapshot = earlier
+    assert pairs(index.met(before, after)) == [(0, slot) for slot in range(8)]
+
+
 def test_a_segment_of_huge_and_tiny_steps() -> None:
     index = index_of([[([-1.0], [1.0])], [([0.0], [5e-324])]], 1, 0)
     moves = np.array([[-MOST, MOST], [MOST, -MOST], [-5e-324, 5e-324], [2.0, 3.0]])

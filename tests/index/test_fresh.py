@@ -67,6 +67,19 @@ def test_which_entries_of_a_block_may_hold_a_point_and_which_surely_do(lane: int
         assert flags_of(block, np.uint64(3), np.float32(x), np.float32(y)) == may | sure << LANES, (x, y)
 
 
+def test_points_that_float32_does_not_tell_from_an_end() -> None:
+    """In both attributes: the floats on both sides of each end, and the end itself."""
+    lo, hi = np.array([[0.1, 0.3]]), np.array([[0.11, 0.32]])
+    values = np.concatenate([lo, hi, (lo + hi) / 2])
+    near = np.stack([np.nextafter(values, -INF), values, np.nextafter(values, INF)])
+    assert (near.astype(np.float32) == values.astype(np.float32)).all()
+    points = np.array(list(product(near[..., 0].ravel(), near[..., 1].ravel())))
+    fresh = grid(COUNT)
+    fresh.insert(slots(7), lo, hi)
+    assert fresh.size == 1
+    assert found(fresh.part, points) == brute(slots(7), lo, hi, points)
+
+
 @pytest.mark.parametrize("limit", [COUNT, 8 * COUNT])
 def test_boxes_of_many_planes_that_share_few_buckets(limit: int) -> None:
     """Entries of one attribute, of another and of both, of all widths: none is compared in another plane."""

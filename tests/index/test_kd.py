@@ -118,6 +118,29 @@ def test_more_removed_boxes_around_a_point_than_wait() -> None:
         assert found(part, points, 1) == expected(boxes, points, living)
 
 
+def leaf_of(*counts: int) -> Kd:
+    """One leaf of which so many boxes of each block hold 0, the first ones of the block."""
+    lo = np.arange(-BLOCK * len(counts), 0, dtype=np.float64)
+    holding = np.concatenate([np.arange(BLOCK) < count for count in counts])
+    part = Kd.of(boxes_of(lo[:, None], np.where(holding, 1.0, lo + 0.5)[:, None]), 1, leaf=len(lo))
+    assert part.slots.tolist() == list(range(len(lo)))
+    return part
+
+
+@pytest.mark.parametrize("counts", [(BLOCK - 1,), (BLOCK,), (BLOCK, BLOCK - 1), (BLOCK - 1, 1)])
+def test_a_block_of_which_all_lanes_but_one_hold_a_point_and_as_much_room(counts: tuple[int, ...]) -> None:
+    """The last lane has a key too, which is written where the next one would be if there is room for that."""
+    hits = [(0, BLOCK * block + lane) for block, count in enumerate(counts) for lane in range(count)]
+    assert found(leaf_of(*counts), np.zeros((1, 1))) == hits
+
+
+def test_a_block_of_which_all_lanes_but_one_are_removed_and_as_many_may_wait() -> None:
+    """There is room for two blocks to wait with one point; what is behind it says which boxes wait."""
+    part = leaf_of(BLOCK, 1, BLOCK - 1)
+    part.removed_at[1:] = 1
+    assert found(part, np.zeros((1, 1)), 1) == [(0, 0)]
+
+
 def columns(boxes: Sparse) -> list[list[float]]:
     named = boxes.slots, boxes.starts, boxes.attributes, boxes.lo, boxes.hi
     return [column.tolist() for column in named]
