@@ -17,7 +17,7 @@ LONGEST = (
     "cases/test_cases_kafka.py",
     "spark/",
     "faults/test_kills.py",
-    "index/test_modes.py",
+    "index/test_modes",
     "cases/test_cases_sqlite.py",
     "log/",
     "index/",

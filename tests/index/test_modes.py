@@ -1,15 +1,12 @@
-"""The suite of the indexes without the JIT, and with every array access checked, each in its own process."""
+"""The suite of the indexes without the JIT, and with every array access checked, each in its own process.
+``test_modes_contract`` has the contract with checked accesses."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.index.modes import suite_passes
+
 FILES = (
     "test_kernel.py",
     "test_parts.py",
@@ -47,16 +44,4 @@ WITHOUT_JIT = (*FILES, "-k", "not answers_are_of_one_state")
     ("variable", "chosen"), [("NUMBA_DISABLE_JIT", WITHOUT_JIT), ("NUMBA_BOUNDSCHECK", LARGE)]
 )
 def test_suite_with(variable: str, chosen: tuple[str, ...]) -> None:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    environment = inherited | {variable: "1", "RANGEWATCH_INDEX_SUITE": "small"}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0"]
-    run = subprocess.run(
-        [*command, *(f"tests/index/{name}" if name.endswith(".py") else name for name in chosen)],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=1200,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
+    suite_passes(variable, chosen)
