@@ -9,11 +9,15 @@ import numpy as np
 import pytest
 
 from service.bench.experiment import Experiment, Scale
+from service.bench.goals import all_met
+from service.bench.papers import bmq_findings
 from service.bench.papers.bmq import EXPERIMENTS
+from service.bench.papers.bmq_findings import Judge
 from service.bench.papers.bmq_streams import (
     BMQ,
     CEI_BASED,
     DOMAIN,
+    OVER_INTERVALS,
     QUICK,
     Setting,
     cost,
@@ -55,3 +59,30 @@ def test_efficiency_is_of_one_tour() -> None:
     assert measured.accessed[BMQ] == measured.reported
     assert 0 < measured.efficiency[CEI_BASED] < 20
     assert measured.bytes[BMQ] > 0
+
+
+LEVELS = [0.01, 0.05, 0.09, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("judge", "ours", "theirs", "holds"),
+    [
+        (bmq_findings.efficiency_by_level, [100, 100, 95, 92], [10, 50, 90, 93], True),
+        pytest.param(
+            bmq_findings.efficiency_by_level, [100, 100, 80, 75], [10, 50, 72, 75], False, id="fast loss"
+        ),
+        pytest.param(
+            bmq_findings.efficiency_by_level, [100, 100, 100, 100], [10, 50, 90, 93], False, id="no loss"
+        ),
+        (bmq_findings.time_by_level, [1, 2, 3, 4], [5, 5, 4, 3.5], True),
+        pytest.param(bmq_findings.time_by_level, [1, 2, 3, 4], [5, 5, 5, 6], False, id="faster at W"),
+        pytest.param(bmq_findings.time_by_level, [1, 2, 3, 4], [5, 5, 3, 2], False, id="far slower at W"),
+        pytest.param(bmq_findings.time_by_level, [1, 2, 3, 4], [5, 3, 3, 3.5], False, id="not much faster"),
+        pytest.param(bmq_findings.time_by_level, [1, 2, 3, 4], [5, 5, 2, 3.5], False, id="slower below W"),
+    ],
+)
+def test_what_is_found_over_the_level_can_be_refuted(
+    judge: Judge, ours: list[float], theirs: list[float], holds: bool
+) -> None:
+    curves = {BMQ: ours, **dict.fromkeys(OVER_INTERVALS, theirs)}
+    assert all_met(judge(LEVELS, curves)) is holds

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from service.bench.experiment import Experiment, Scale
-from service.bench.papers.spatial_join import EXPERIMENTS
+from service.bench.papers.spatial_join import EXPERIMENTS, costliest_beside
 from service.bench.papers.spatial_join_workloads import SKEWED, Setting, data_elements, queries
 
 
@@ -51,3 +51,8 @@ def test_experiments_run(experiment: Experiment) -> None:
     assert len({tuple(row) for row in result.rows}) == 1
     assert len(result.digest) == 64
     assert all(len(points) > 0 for points in result.series.values())
+
+
+def test_sizes_from_half_to_three_times_the_best_are_beside_it() -> None:
+    assert costliest_beside({8: 9.0, 16: 2.2, 32: 2.0, 64: 2.1, 128: 9.0}) == pytest.approx(1.1)
+    assert costliest_beside({32: 2.0, 64: 2.5}) == pytest.approx(1.25)

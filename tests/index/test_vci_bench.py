@@ -121,6 +121,21 @@ def curves(**by_name: list[float]) -> Curves:
             curves(UI=[1, 2, 3], LCI=[2, 3, 4], CEI=[1, 2, 3], IS_list=[5, 6, 7]),
             curves(UI=[1, 2, 3], LCI=[2, 3, 4], CEI=[1, 2, 3], IS_list=[5, 6, 2]),
         ),
+        (  # the IS-list a little faster than LCI
+            cei_findings.time_by_count,
+            curves(UI=[1, 2, 3], LCI=[2, 3, 4], CEI=[1, 2, 3], IS_list=[5, 6, 4.1]),
+            curves(UI=[1, 2, 3], LCI=[2, 3, 4], CEI=[1, 2, 3], IS_list=[5, 6, 3.9]),
+        ),
+        (  # CEI a little slower than LCI
+            cei_findings.time_by_count,
+            curves(UI=[2, 2, 3], LCI=[2.1, 3, 4], CEI=[2, 2, 3], IS_list=[5, 6, 7]),
+            curves(UI=[2, 2, 3], LCI=[1.9, 3, 4], CEI=[2, 2, 3], IS_list=[5, 6, 7]),
+        ),
+        (  # CEI far from UI
+            cei_findings.time_by_count,
+            curves(UI=[2, 2, 3], LCI=[3, 3, 4], CEI=[2.9, 2, 3], IS_list=[5, 6, 7]),
+            curves(UI=[2, 2, 3], LCI=[4, 3, 4], CEI=[3.1, 2, 3], IS_list=[5, 6, 7]),
+        ),
         (
             cei_findings.storage_by_count_large,
             curves(UI=[9, 9, 9], LCI=[3, 4, 5], CEI=[3, 4, 5], IS_list=[1, 3, 9]),

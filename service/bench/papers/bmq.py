@@ -250,7 +250,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     _figure(
         "bmq-8a",
         "How much of what is read is reported, by the fluctuation level?",
-        "Slowly less with BMQ-Index, rapidly more with DiffRMQ; BMQ-Index leads as long as FL < W.",
+        "Slowly less with BMQ-Index (by 10 percentage points at most), rapidly more with DiffRMQ; BMQ-Index"
+        " leads as long as FL < W.",
         _BY_FL,
         Drawn.EFFICIENCY,
         bmq_findings.efficiency_by_level,
@@ -258,7 +259,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     _figure(
         "bmq-8b",
         "How long does a move take, by the fluctuation level?",
-        "BMQ-Index is much faster than DiffRMQ while FL is smaller than W, and a little slower at FL = W.",
+        "BMQ-Index is much faster than DiffRMQ while FL is smaller than W (twice as fast, up to W / 2), and a"
+        " little slower at FL = W.",
         _BY_FL,
         Drawn.TIME,
         bmq_findings.time_by_level,

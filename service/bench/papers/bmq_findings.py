@@ -19,6 +19,13 @@ FIXED_WIDTH = 0.1
 FIXED_LEVEL = 0.01
 """N, and W and FL in percent, where they do not vary."""
 
+_MUCH = 2
+"""How many times as fast is far, or much, faster."""
+_LITTLE = 1.5
+"""How many times as slow is a little slower."""
+_SLOWLY = 10
+"""A loss of so many percentage points, of a hundred, while FL grows tenfold."""
+
 Judge = Callable[[Sequence[float], Curves], list[Goal]]
 """From the values of the parameter and the curves: what would confirm the finding."""
 
@@ -42,7 +49,7 @@ def efficiency_by_count(x: Sequence[float], curves: Curves) -> list[Goal]:
 
 def time_by_count(x: Sequence[float], curves: Curves) -> list[Goal]:
     lead = _least_ratio(_best(curves), curves[BMQ])
-    return [Goal("times slower the better DiffRMQ, at least,", lead, 2)]
+    return [Goal("times slower the better DiffRMQ, at least,", lead, _MUCH)]
 
 
 def efficiency_by_width(x: Sequence[float], curves: Curves) -> list[Goal]:
@@ -67,8 +74,10 @@ def time_by_width(x: Sequence[float], curves: Curves) -> list[Goal]:
 def efficiency_by_level(x: Sequence[float], curves: Curves) -> list[Goal]:
     others = _best(curves, highest=True)
     below = [i for i, level in enumerate(x) if level < FIXED_WIDTH]
+    loss = curves[BMQ][0] - curves[BMQ][-1]
     return [
-        Goal("loss of BMQ-Index, percentage points,", curves[BMQ][0] - curves[BMQ][-1], 0),
+        Goal("loss of BMQ-Index, percentage points,", loss, 0.1),
+        Goal("the same, as slow as can be called slowly,", loss, _SLOWLY, at_most=True),
         Goal("gain of DiffRMQ, percentage points,", others[-1] - others[0], 20),
         Goal(
             "least lead below FL = W, percentage points,", min(curves[BMQ][i] - others[i] for i in below), 0
@@ -78,12 +87,18 @@ def efficiency_by_level(x: Sequence[float], curves: Curves) -> list[Goal]:
 
 def time_by_level(x: Sequence[float], curves: Curves) -> list[Goal]:
     half = sum(level <= FIXED_WIDTH / 2 for level in x)
+    below = sum(level < FIXED_WIDTH for level in x)
     others, ours = _best(curves), curves[BMQ]
+    at_width = ours[-1] / others[-1]
     return [
         Goal(
-            "times slower the better DiffRMQ, up to FL = W / 2,", _least_ratio(others[:half], ours[:half]), 1
+            "times slower the better DiffRMQ, up to FL = W / 2,",
+            _least_ratio(others[:half], ours[:half]),
+            _MUCH,
         ),
-        Goal("time of DiffRMQ over that of BMQ-Index at FL = W", others[-1] / ours[-1], 0.5),
+        Goal("the same, below FL = W,", _least_ratio(others[:below], ours[:below]), 1),
+        Goal("time of BMQ-Index over that of the better DiffRMQ at FL = W", at_width, 1),
+        Goal("the same, to be a little more,", at_width, _LITTLE, at_most=True),
     ]
 
 
