@@ -69,15 +69,23 @@ class Disagreement(AssertionError):
     """Two contenders gave different answers."""
 
 
-def race(contenders: Mapping[str, Contender], *, repeats: int = 5, warmup: int = 1) -> Mapping[str, Timing]:
-    """Times every contender ``repeats`` times, in turns, after ``warmup`` calls (at least one).
+def race(
+    contenders: Mapping[str, Contender],
+    *,
+    repeats: int = 5,
+    warmup: int = 1,
+    oracle: Contender | None = None,
+) -> Mapping[str, Timing]:
+    """Times every contender ``repeats`` times, in turns, after ``warmup`` calls (at least one). ``oracle`` is
+    asked once, and all must answer as it does: a contender that is alone agrees with itself, right or wrong.
 
     Raises ValueError without contenders or rounds, and Disagreement, which names who differs from the first
-    contender and where, unless all answers are equal.
+    contender (or from the oracle) and where, unless all answers are equal.
     """
     if not contenders or repeats < 1:
         raise ValueError("a race needs a contender and a round")
-    digest = _agreed({name: call() for name, call in contenders.items()})
+    known = {} if oracle is None else {"the oracle": oracle()}
+    digest = agreed(known | {name: call() for name, call in contenders.items()})
     with _no_garbage_collection():
         for _ in range(warmup - 1):
             for call in contenders.values():
@@ -190,8 +198,9 @@ def _digest(canonical: _Canonical) -> str:
     return text.hexdigest()
 
 
-def _agreed(answers: Mapping[str, Answer]) -> str:
-    """The digest that all answers have; Disagreement if they have not."""
+def agreed(answers: Mapping[str, Answer]) -> str:
+    """The digest that all answers have; Disagreement, which names who differs from the first, if they have
+    not."""
     (first, answer), *others = answers.items()
     expected = _canonical(answer)
     wrong = []

@@ -149,7 +149,8 @@ def write_index(experiments: Iterable[Experiment], folder: Path) -> None:
         "# Benchmarks\n\n"
         "`rangewatch bench` measures all of this anew (`--list` names the experiments, `--scale quick` shows"
         " that they run). Contenders take turns in one process, the best of the rounds counts, and all of"
-        " them must give the same answers. Libraries are shown at their best: what they would still need for"
-        " our form of an answer is left out of their time.\n\n"
+        " them must give the same answers, which brute force checks where there is no other"
+        " contender. Libraries are shown at their best: what they would still need for our form"
+        " of an answer is left out of their time.\n\n"
     )
     (folder / "README.md").write_text(text + table(rows) + "\n")

@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from service.bench.experiment import Experiment, Result, Scale
 from service.bench.goals import Goal, all_met, combined, in_words
-from service.bench.measure import Disagreement, digest_of
+from service.bench.measure import Disagreement, agreed
 from service.bench.memory import Stab, grown
 from service.bench.peers import RTree, STRTree
-from service.bench.targets_stab import DEFAULT, OURS
+from service.bench.targets_stab import DEFAULT, OURS, filled
 from service.bench.workloads import A, B, E, F, Law, Workload
+from service.index.brute import BruteForce
 from service.index.default.mixed import DefaultIndex, Rebuild
+from service.index.protocol import BoxIndex
 
 _BATCH = 100
 """Points that are matched between registrations."""
@@ -44,7 +46,15 @@ def bulk(law: Law, boxes: int, seed: int) -> Bulk:
     start = time.perf_counter()
     index.insert(load.slots, load.lo, load.hi)
     seconds = time.perf_counter() - start
-    return Bulk(load.name, boxes, seconds, index.nbytes / boxes, digest_of(index.stab(load.points)))
+    return Bulk(load.name, boxes, seconds, index.nbytes / boxes, checked(index, load))
+
+
+def checked(index: BoxIndex, load: Workload) -> str:
+    """The digest of what an index that holds all boxes says of ``_BATCH`` points; Disagreement unless brute
+    force says the same."""
+    some = load.points[:_BATCH]
+    brute = filled(BruteForce(load.lo.shape[1]), load)
+    return agreed({"brute force": brute.stab(some), OURS: index.stab(some)})
 
 
 def in_bulk(scale: Scale, seed: int) -> Result:
@@ -146,7 +156,7 @@ def one_at_a_time(scale: Scale, seed: int) -> Result:
             return each
 
         during = _stab_latencies(index, load, rounds, between)
-    return _registration_result(before, during, merger.merges, digest_of(index.stab(load.points[:_BATCH])))
+    return _registration_result(before, during, merger.merges, checked(index, load))
 
 
 def _registration_result(before: Latencies, during: Latencies, merges: int, digest: str) -> Result:

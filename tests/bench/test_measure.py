@@ -121,6 +121,12 @@ def test_a_race_needs_a_contender_and_a_round() -> None:
         race({"a": lambda: b""}, repeats=0)
 
 
+def test_one_contender_must_agree_with_the_oracle() -> None:
+    race({"alone": lambda: hits((0, 1))}, repeats=1, oracle=lambda: hits((0, 1)))
+    with pytest.raises(Disagreement, match="alone differs from the oracle: row 0 has slot 2 0 times"):
+        race({"alone": lambda: hits((0, 1))}, repeats=1, oracle=lambda: hits((0, 1), (0, 2)))
+
+
 def test_batches_of_any_size_are_one_answer() -> None:
     rng = np.random.default_rng(1)
     lo = rng.random((50, 2))

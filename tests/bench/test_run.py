@@ -13,6 +13,8 @@ from service.bench.experiments import experiments
 from service.bench.measure import Disagreement
 from service.bench.run import UnknownExperiment, chosen, run
 from service.bench.targets import EXPERIMENTS
+from service.index.default.mixed import DefaultIndex
+from tests.bench.broken import without_the_last
 from tests.cli.conftest import rangewatch
 
 
@@ -30,6 +32,15 @@ def test_a_target_is_measured(experiment: Experiment) -> None:
     (columns,) = {tuple(row) for row in result.rows}
     assert len(columns) > 1
     assert all(y > 0 for points in result.series.values() for _, y in points)
+
+
+@pytest.mark.parametrize("name", ["default-bulk", "default-registration"])
+def test_a_target_without_rivals_is_checked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index forgets its last hit, and no other contender would tell."""
+    monkeypatch.setattr(DefaultIndex, "stab", without_the_last(DefaultIndex.stab))
+    (experiment,) = chosen(EXPERIMENTS, [name])
+    with pytest.raises(Disagreement, match="differs from brute force"):
+        experiment.run(Scale.QUICK, 7)
 
 
 def test_the_seed_decides_the_answers() -> None:

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from service.bench.experiment import Scale
-from service.bench.measure import digest_of
+from service.bench.measure import Disagreement, digest_of
 from service.bench.papers import vcr
 from service.bench.papers.figures import Curves, Judge
 from service.bench.papers.vcr_figures import UNIFORM, Drawn, Setting, costs, events, predicates
+from service.index.box.vcr import VCR
 from service.index.brute import BruteForce
+from tests.bench.broken import without_the_last
 from tests.index.worlds import SMALL
 
 COUNT = 200 if SMALL else 4_000
@@ -60,6 +62,14 @@ def test_all_structures_agree_with_brute_force() -> None:
     assert all(cost.ids == len(hits.rows) / 100 for cost in (*measured.values(), *alone.values()))
     assert all(cost.bytes > 0 and cost.search_us > 0 for cost in measured.values())
     assert all((cost.load > 0) == (name in ("hashing", "SD", "OD")) for name, cost in measured.items())
+
+
+def test_a_structure_that_is_alone_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that forgets its last hit, where no other is asked."""
+    monkeypatch.setattr(VCR, "stab", without_the_last(VCR.stab))
+    alone = [next(iter(STRUCTURES.values()))._replace(skew=None)]
+    with pytest.raises(Disagreement, match="differs from the oracle"):
+        costs(alone, SETTING, searches=100, repeats=1, seed=7)
 
 
 @pytest.mark.parametrize("name", ["vcr-7b", "vcr-8b", "vcr-9b"])

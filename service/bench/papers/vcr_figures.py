@@ -24,7 +24,7 @@ import numpy as np
 
 from service.bench.experiment import Experiment, Result, Scale
 from service.bench.goals import combined
-from service.bench.measure import Batches, Contender, Deferred, race
+from service.bench.measure import Batches, Contender, Deferred, batches, race
 from service.bench.papers.figures import Curves, Judge, judged
 from service.bench.papers.intervals import AsReported
 from service.index.box.rtree import RTree
@@ -176,7 +176,8 @@ def events(setting: Setting, count: int, seed: int) -> Points:
 def costs(
     structures: Sequence[Structure], setting: Setting, *, searches: int, repeats: int, seed: int
 ) -> tuple[Mapping[str, Cost], str]:
-    """Builds each structure and lets those with one skew race; they must agree on every event.
+    """Builds each structure and lets those with one skew race; they must agree with brute force on every
+    event.
 
     By name what each costs, and a digest of all answers."""
     found: dict[str, Cost] = {}
@@ -200,7 +201,11 @@ def costs(
         ids = len(plain.stab(sample).rows) / len(sample)
         points = points[: int(_MOST_HITS / max(ids, 1))]
         size = max(int(_BATCH_HITS / max(ids, 1)), 100)
-        timings = race({name: _asks(index, points, size) for name, index in indexes.items()}, repeats=repeats)
+        timings = race(
+            {name: _asks(index, points, size) for name, index in indexes.items()},
+            repeats=repeats,
+            oracle=batches(plain.stab, points, size),
+        )
         digests.append(next(iter(timings.values())).digest)
         for name, index in indexes.items():
             besides = index.nbytes - plain.nbytes
