@@ -79,9 +79,11 @@ Choose = Callable[[Sparse, int], Sequence[Choice]]
 
 
 def scan_ns(shape: Shape) -> float:
-    """All boxes pass by, by block; a block with a box around the point is looked at closely."""
+    """All boxes pass by, by block; a block with a box around the point is looked at closely. The first of
+    these costs little: where it is the only one, all of them are in the cache."""
     passing = 30 + 0.13 * shape.boxes * shape.dims
-    return passing + 70 * min(shape.hits, shape.boxes / 64) + 10 * shape.hits
+    looked_at = min(shape.hits, shape.boxes / 64)
+    return passing + 10 + 70 * max(looked_at - 1, 0.0) + 10 * shape.hits
 
 
 def windows_ns(shape: Shape) -> float:
@@ -98,18 +100,20 @@ def bitmaps_ns(shape: Shape) -> float:
     """The groups, the tiles whose hulls are around the point, and the boxes that their bits leave.
 
     Boxes of one signature are one group and have fine bits for all of their attributes. Mixed ones are taken
-    to be in groups that share two, with coarse bits for about twenty of the others."""
+    to be in groups that share two, with coarse bits for about twenty of the others. However few boxes there
+    are, a tile is looked at, and an attribute more is more to be read."""
     mixed = shape.among > shape.attributes
     groups = 2.5 * shape.among / max(shape.attributes, 2.5) if mixed else 1.0
     shared = min(shape.attributes, 2.0 if mixed else 4.0)
     rows = min(shape.among, 20)
-    tiles = shape.boxes / 512
+    tiles = max(shape.boxes / 512, 1.0)
     parts = math.pow(max(tiles / groups, 1.0), 1 / max(shared, 1.0))
     looks = tiles * math.pow(shape.share + (1 - shape.share) / parts, shared)
     fine = shared if mixed else shape.attributes
     coarse = min(shape.attributes - fine, 20 * shape.attributes / max(shape.among, 1) - 1) if mixed else 0.0
     passing = math.pow(shape.share + 0.016, fine) * math.pow(shape.share + 0.125, max(coarse, 0.0))
-    fixed = 50 + 40 * (groups if mixed else 0.0) + 70 * shape.boxes / 32768
+    wide = 13 * max(shape.attributes - 3, 0.0)
+    fixed = 50 + wide + 40 * (groups if mixed else 0.0) + 70 * shape.boxes / 32768
     return fixed + looks * (16 + 2.6 * rows) + 8 * shape.boxes * passing + 6 * shape.hits
 
 
