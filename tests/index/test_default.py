@@ -157,6 +157,14 @@ def test_a_missing_attribute_is_on_no_segment_of_boxes_that_constrain_it() -> No
     assert pairs(hits) == [(0, 0), (1, 0), (1, 1)]
 
 
+@pytest.mark.parametrize("box_by_box", [False, True])
+@pytest.mark.parametrize("delta", [0, 8])
+def test_a_slot_with_a_box_that_constrains_nothing_is_never_met(box_by_box: bool, delta: int) -> None:
+    index = index_of([[([1.0], [2.0]), ([-INF], [INF])], [([1.0], [2.0])]], 1, delta)
+    hits = index.met(np.array([[0.0]]), np.array([[3.0]]), box_by_box=box_by_box)
+    assert pairs(hits) == [(0, 1)]
+
+
 def fences(count: int, seed: int) -> tuple[Bounds, Bounds]:
     rng = np.random.default_rng(seed)
     lo = rng.random((count, 2))

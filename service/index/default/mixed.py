@@ -430,8 +430,9 @@ class DefaultIndex:
 
     def met(self, before: Points, after: Points, *, box_by_box: bool = False) -> Hits:
         """The slots whose boxes the segment from ``before[row]`` to ``after[row]`` meets though neither end
-        is in one of them; ``box_by_box``: though that box has neither end, whatever the others have. An end
-        with an infinite or missing attribute is on no segment of boxes that constrain it. Exact. O(borders
+        is in one of them; ``box_by_box``: though that box has neither end, whatever the others have. A slot
+        with a box that constrains nothing is never met, box by box neither: it is everywhere. An end with an
+        infinite or missing attribute is on no segment of boxes that constrain it. Exact. O(borders
         crossed)."""
         require_one_shape(before, after)
         before, after = _whole(as_points(before, self.dims)), _whole(as_points(after, self.dims))
