@@ -201,7 +201,8 @@ def waiting(scale: Scale, seed: int) -> Result:
         f" {worst.boxes - _WAITING:,} make an event cost up to {worst.ratio(1_000):.3g} times as much"
         f" (workload {worst.load.name}), and {_WAITING:,} that are alone up to {alone.ratio(1_000):.3g} times"
         f" (workload {alone.load.name}). Until they are filed, up to 1,024 boxes are scanned for every event;"
-        " beside 8,192 others or more, up to 128 where the grid takes them.",
+        " beside 8,192 others or more, up to 128 where the grid takes them. A service files them when they"
+        " have been scanned for so many events that it was worth it; nobody does that here.",
         log_x=True,
         log_y=True,
     )
