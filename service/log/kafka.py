@@ -2,7 +2,8 @@
 
 Idea: outputs, state records and the position of every partition go into one transaction. The position is the
 group's committed offset, with the command offset as its metadata, and the group refuses it from a worker that
-it has passed over. So whatever a worker does after it has lost a partition comes to nothing.
+it has passed over. So whatever a worker does after it has lost a partition comes to nothing. It is beside the
+state as well, and where both are there and differ, that one counts: another group may have gone on.
 
 A partition's state is in the ``state`` topic, which is compacted: event partition n writes to state partition
 n modulo their number, under ``topic/n/`` before each key. For that reason the number of partitions of
@@ -27,6 +28,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import math
 import threading
 import time
@@ -59,6 +61,8 @@ from service.log.port import (
     StateRecord,
     TopicPartition,
 )
+
+logger = logging.getLogger("rangewatch")
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _SEGMENT_BYTES = 64 << 20
@@ -122,6 +126,10 @@ class KafkaLog:
         self._woken = False
         #: where the state of partitions that are not at rest ended when that was asked for first
         self._state_ends: dict[TopicPartition, int] = {}
+        #: of the partitions that this worker has had, as it has found or left them
+        self._positions: dict[TopicPartition, Position] = {}
+        #: the state that was read for a position, for whoever restores it next
+        self._read: tuple[TopicPartition, dict[bytes, bytes]] | None = None
         #: ends transactions, one at a time, while the runtime's thread goes on
         self._committing: ThreadPoolExecutor | None = None
         self._under_way: Future[None] | None = None
@@ -163,6 +171,8 @@ class KafkaLog:
         commands, self._command_reader = self._command_reader, None
         self._unread_commands, self._next_command = [], 0
         self._state_ends.clear()
+        self._positions.clear()
+        self._read = None
         self._let_end()
         self._under_way = None
         if self._committing is not None:
@@ -208,28 +218,50 @@ class KafkaLog:
         return True
 
     def position(self, partition: TopicPartition) -> Position | None:
-        committed = self._reader.committed(partition)
-        if committed is None:
-            return self._position_beside_state(partition)
-        if not committed.metadata.isdigit():
-            place = f"{self._cluster.name(partition.topic)}/{partition.partition}"
+        # The group first: once it has answered, nobody who had the partition can commit any more.
+        noted = self._reader.committed(partition)
+        position = self._positions.get(partition)
+        if position is None or noted != _mark(position):  # else it is as this worker has left it
+            position = self._position_beside_state(partition, noted)
+            if position is not None:
+                self._positions[partition] = position
+        return position
+
+    def _position_beside_state(self, partition: TopicPartition, noted: Mark | None) -> Position | None:
+        """What the group has noted counts only where nothing is beside the state. A group forgets (one
+        without members after ``offsets.retention.minutes``), and where another has gone on it is behind."""
+        if noted is None and not self._cluster.ends([partition], committed=False)[partition]:
+            return None  # nobody has been here, and nobody need read the state of others to find that out
+        living = self._living_state(partition)
+        beside = living.pop(_POSITION, None)
+        self._read = partition, living
+        place = f"{self._cluster.name(partition.topic)}/{partition.partition}"
+        if beside is not None:
+            position = Position(*map(int, beside.split()))
+            if noted is not None and noted != _mark(position):
+                logger.warning(
+                    "%s goes on where its state is, at event %d and command %d; event %d and command %s,"
+                    " which the group %s has committed, do not count: another group has gone on since, or"
+                    " they were set by hand",
+                    *(place, *position, noted.offset, noted.metadata or "none", self._group),
+                )
+            return position
+        if noted is None:
+            return None
+        if not noted.metadata.isdigit():
             raise LogUnusable(
                 f"the offset of {place} in the group {self._group} was not "
                 "committed by this program (no command offset): commit none by hand, or use another group"
             )
-        return Position(committed.offset, int(committed.metadata))
-
-    def _position_beside_state(self, partition: TopicPartition) -> Position | None:
-        """Groups forget (one without members after ``offsets.retention.minutes``), and a new one knows
-        nothing. What the state belongs to is beside it."""
-        if not self._cluster.ends([partition], committed=False)[partition]:
-            return None  # nobody has been here, and nobody need read the state of others to find that out
-        found = self._living_state(partition).get(_POSITION)
-        return None if found is None else Position(*map(int, found.split()))
+        return Position(noted.offset, int(noted.metadata))
 
     def restore(self, partition: TopicPartition) -> Iterator[StateRecord]:
-        living = self._living_state(partition)
-        living.pop(_POSITION, None)
+        read, self._read = self._read, None
+        if read is not None and read[0] == partition:
+            living = read[1]
+        else:
+            living = self._living_state(partition)
+            living.pop(_POSITION, None)
         return itertools.starmap(StateRecord, living.items())
 
     def _living_state(self, partition: TopicPartition) -> dict[bytes, bytes]:
@@ -256,6 +288,7 @@ class KafkaLog:
         return self._cluster.start_of(partition)
 
     def start(self, partition: TopicPartition, event_offset: int | None) -> int:
+        self._read = None
         offset = self.beginning(partition) if event_offset is None else event_offset
         self._reader.start(partition, offset)
         return offset
@@ -297,6 +330,7 @@ class KafkaLog:
                 assignment = events.take_assignment()
                 for partition in assignment.lost:
                     self._state_ends.pop(partition, None)
+                    self._read = None
                 return Polled(assignment, chunks, taken, self._next_command)
             events.wait(commands, self._news, min(left_s, _TICK_S))
 
@@ -321,13 +355,11 @@ class KafkaLog:
     def _sent(self, commit: Commit) -> Callable[[], None]:
         """Sends what a commit writes; what is returned ends it."""
         events = self._reader
+        self._read = None
         gone = (commit.positions.keys() | commit.state.keys()) - events.owned
         if gone or (commit.positions and events.membership is None):
             raise LogFenced(f"the group has passed this worker over (lost: {sorted(gone)})")
-        marks = {
-            partition: Mark(position.event, str(position.command))
-            for partition, position in commit.positions.items()
-        }
+        marks = {partition: _mark(position) for partition, position in commit.positions.items()}
         return self._transactions.begin(
             commit.outputs, self._state(commit), marks, events.membership, self._clock_ms()
         )
@@ -344,6 +376,8 @@ class KafkaLog:
             for record in records:
                 yield Placed(place, head + record.key, record.value)
         for partition, position in commit.positions.items():
+            # Should the commit come to nothing, the group does not have it either, and it does not count.
+            self._positions[partition] = position
             key = _state_head(partition) + _POSITION
             yield Placed(self._state_of(partition), key, b"%d %d" % position)
 
@@ -385,6 +419,10 @@ class KafkaLog:
 
 #: Under this key, which no record of the engine has, is the position to which a partition's state belongs.
 _POSITION = b"@"
+
+
+def _mark(position: Position) -> Mark:
+    return Mark(position.event, str(position.command))
 
 
 def _state_head(partition: TopicPartition) -> bytes:

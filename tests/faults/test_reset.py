@@ -142,6 +142,26 @@ def test_a_position_that_the_group_has_forgotten_is_beside_the_state(broker: Bro
 
 
 @pytest.mark.kafka
+@pytest.mark.parametrize("client", [KAFKA_PYTHON, CONFLUENT_KAFKA])
+def test_a_group_goes_on_where_another_one_has_stopped(broker: Broker, client: str) -> None:
+    """And the first one again: what it has committed itself is long past."""
+    site = LosingTopics(broker.address, client=client)
+    alone = Alone(site)
+    furnish(alone)
+    first, site.group = site.group, site.group + "-2"
+    alone.begin()
+    alone.process({"stream_id": "s3", "x": -200}, {"stream_id": "s1", "x": 8}, {"stream_id": "s2", "x": 6})
+    before, matches, inside = alone.told(), site.outputs("matches"), alone.folded()
+    alone.close()
+    site.group = first
+    alone.begin()
+    assert (alone.told(), site.outputs("matches"), alone.folded()) == (before, matches, inside)
+    alone.process({"stream_id": "s3", "x": 8})
+    assert alone.told()[: len(before)] == before and "d" in alone.folded()["s3"]
+    alone.close()
+
+
+@pytest.mark.kafka
 def test_a_position_that_is_truly_gone_is_told_and_streams_begin_anew_if_that_is_wanted(
     broker: Broker,
 ) -> None:

@@ -35,6 +35,7 @@ from service.log.port import (
     Message,
     Output,
     Position,
+    Record,
     StateRecord,
     TopicPartition,
 )
@@ -422,6 +423,75 @@ def test_what_was_noted_beside_an_offset_is_read_as_it_was_written(
             stranger.send_offsets_to_transaction({place: note}, site.group)
             stranger.commit_transaction()
             assert log.position(ZERO) == Position(2 * command, command)
+
+
+# ---- the position beside the state
+
+
+def test_where_the_group_and_the_state_differ_the_state_decides(
+    site: KafkaSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One group after the other, and the first again; then somebody sets its offset by hand."""
+    groups = site.group, site.group + "-2"
+    for group, at in ((groups[0], 3), (groups[1], 7), (groups[0], 9)):
+        site.group = group
+        caplog.clear()
+        with closing(site.log()) as log:
+            opened(log, TOPIC)
+            gain(log, site.partitions)
+            assert log.position(ZERO) == {3: None, 7: Position(3, 3), 9: Position(7, 7)}[at]
+            warned = [one.getMessage() for one in caplog.records if one.name == "rangewatch"]
+            assert len(warned) == (at == 9)
+            log.append_events(TOPIC, [Message(b"k", b"v", 0)])
+            log.commit(step(at, value=b"%d" % at))
+            assert log.position(ZERO) == Position(at, at)
+            assert list(log.restore(ZERO)) == [StateRecord(b"s", b"%d" % at)]
+    place = f"{site.prefix}{TOPIC}/0"
+    assert f"{place} goes on where its state is, at event 7 and command 7; event 3 and command 3" in warned[0]
+    eventually(lambda: not members(site), "the group is empty")
+    with closing(site.admin()) as admin:
+        place = ClusterPartition(site.prefix + TOPIC, 0)
+        admin.alter_group_offsets(site.group, {place: OffsetAndMetadata(0, "", -1)})
+    with closing(site.log()) as log:
+        opened(log, TOPIC)
+        gain(log, site.partitions)
+        assert log.position(ZERO) == Position(9, 9)
+    assert "at event 9 and command 9; event 0 and command none" in caplog.text
+
+
+def members(site: KafkaSite) -> list[Any]:
+    with closing(site.admin()) as admin:
+        found: list[Any] = admin.describe_groups([site.group])[site.group]["members"]
+        return found
+
+
+def test_the_state_is_read_once_and_not_for_what_nobody_has_moved(
+    make: Callable[[str], KafkaLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = make("first"), make("second")
+    begin(first, TOPIC, partitions=2)
+    for partition in (ZERO, ONE):
+        first.commit(step(1, partition=partition))
+    opened(second, TOPIC)
+    kept, moved = share(first, second)
+    read: list[tuple[KafkaLog, int]] = []
+
+    def counted(log: KafkaLog) -> None:
+        records = log._cluster.records
+
+        def counting(partition: TopicPartition, start: int, end: int) -> Iterator[Record]:
+            read.append((log, partition.partition))
+            return records(partition, start, end)
+
+        monkeypatch.setattr(log._cluster, "records", counting)
+
+    counted(first)
+    counted(second)
+    assert first.position(kept) == second.position(moved) == Position(1, 1)
+    assert list(second.restore(moved)) == [StateRecord(b"s", b"v")]
+    assert read == [(second, moved.partition)]
+    second.commit(step(2, partition=moved, value=b"w"))
+    assert list(second.restore(moved)) == [StateRecord(b"s", b"w")], "what was read is not kept past a commit"
 
 
 # ---- what the cluster is like
