@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
+from uuid import UUID
 
 from confluent_kafka import (
     Consumer,
@@ -52,6 +53,7 @@ _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _READ_RECORDS = 5_000
 _LOOK_AGAIN_S = 0.05
+_WORD = 1 << 64
 #: Only what ends the library itself goes to stderr: the rest is raised.
 _LOG_LEVEL = 2
 
@@ -224,6 +226,16 @@ class Cluster:
                 raise LogUnavailable(f"the topic {name} does not exist")
             self._partition_counts[topic] = counts[name]
         return self._partition_counts[topic]
+
+    def topic_id(self, topic: str) -> str | None:
+        """The id of a topic as the cluster has it now, written as by kafka-python; None of none."""
+        name = self.name(topic)
+        with self.translated():
+            asked = self.admin.describe_topics(TopicCollection([name]), request_timeout=self.timeout_s)
+            found = asked[name].result().topic_id
+        high, low = found.get_most_significant_bits(), found.get_least_significant_bits()
+        number = (high % _WORD) * _WORD + low % _WORD  # both are signed
+        return str(UUID(int=number)) if number else None
 
     def config(self, topic: str, setting: str) -> str:
         """One setting of a topic, as the cluster has it now."""

@@ -128,6 +128,7 @@ class KafkaLog:
         self._state_ends: dict[TopicPartition, int] = {}
         #: of the partitions that this worker has had, as it has found or left them
         self._positions: dict[TopicPartition, Position] = {}
+        self._topic_ids: dict[TopicPartition, str | None] = {}
         #: the state that was read for a position, for whoever restores it next
         self._read: tuple[TopicPartition, dict[bytes, bytes]] | None = None
         #: ends transactions, one at a time, while the runtime's thread goes on
@@ -172,6 +173,7 @@ class KafkaLog:
         self._unread_commands, self._next_command = [], 0
         self._state_ends.clear()
         self._positions.clear()
+        self._topic_ids.clear()
         self._read = None
         self._let_end()
         self._under_way = None
@@ -220,24 +222,36 @@ class KafkaLog:
     def position(self, partition: TopicPartition) -> Position | None:
         # The group first: once it has answered, nobody who had the partition can commit any more.
         noted = self._reader.committed(partition)
-        position = self._positions.get(partition)
+        position, then = self._positions.get(partition), self._topic_ids.get(partition)
         if position is None or noted != _mark(position):  # else it is as this worker has left it
-            position = self._position_beside_state(partition, noted)
-            if position is not None:
-                self._positions[partition] = position
+            position, then = self._beside_state(partition, noted)
+        topic_id = self._cluster.topic_id(partition.topic)
+        if position is not None:
+            if position.event and then and topic_id and then != topic_id:
+                raise LogUnusable(
+                    f"the topic {self._cluster.name(partition.topic)} was deleted and made anew: its id is"
+                    f" {topic_id}, and was {then} when events of partition {partition.partition} up to"
+                    f" {position.event} were processed; use another source, or another topic_prefix"
+                )
+            self._positions[partition] = position
+        self._topic_ids[partition] = topic_id
         return position
 
-    def _position_beside_state(self, partition: TopicPartition, noted: Mark | None) -> Position | None:
-        """What the group has noted counts only where nothing is beside the state. A group forgets (one
-        without members after ``offsets.retention.minutes``), and where another has gone on it is behind."""
-        if noted is None and not self._cluster.ends([partition], committed=False)[partition]:
-            return None  # nobody has been here, and nobody need read the state of others to find that out
+    def _beside_state(
+        self, partition: TopicPartition, noted: Mark | None
+    ) -> tuple[Position | None, str | None]:
+        """The position of a partition, and the id of the topic that it is of, as far as that is known.
+
+        What the group has noted counts only where nothing is beside the state. A group forgets (one without
+        members after ``offsets.retention.minutes``, every one when the topic is deleted), and where another
+        one has gone on it is behind."""
         living = self._living_state(partition)
         beside = living.pop(_POSITION, None)
         self._read = partition, living
         place = f"{self._cluster.name(partition.topic)}/{partition.partition}"
         if beside is not None:
-            position = Position(*map(int, beside.split()))
+            event, command, *topic_id = beside.decode().split()  # without an id in earlier versions
+            position = Position(int(event), int(command))
             if noted is not None and noted != _mark(position):
                 logger.warning(
                     "%s goes on where its state is, at event %d and command %d; event %d and command %s,"
@@ -245,15 +259,15 @@ class KafkaLog:
                     " they were set by hand",
                     *(place, *position, noted.offset, noted.metadata or "none", self._group),
                 )
-            return position
+            return position, topic_id[0] if topic_id else None
         if noted is None:
-            return None
+            return None, None
         if not noted.metadata.isdigit():
             raise LogUnusable(
                 f"the offset of {place} in the group {self._group} was not "
                 "committed by this program (no command offset): commit none by hand, or use another group"
             )
-        return Position(noted.offset, int(noted.metadata))
+        return Position(noted.offset, int(noted.metadata)), None
 
     def restore(self, partition: TopicPartition) -> Iterator[StateRecord]:
         read, self._read = self._read, None
@@ -378,8 +392,9 @@ class KafkaLog:
         for partition, position in commit.positions.items():
             # Should the commit come to nothing, the group does not have it either, and it does not count.
             self._positions[partition] = position
-            key = _state_head(partition) + _POSITION
-            yield Placed(self._state_of(partition), key, b"%d %d" % position)
+            key, topic_id = _state_head(partition) + _POSITION, self._topic_ids.get(partition)
+            written = b"%d %d" % position + (f" {topic_id}".encode() if topic_id else b"")
+            yield Placed(self._state_of(partition), key, written)
 
     def append_commands(self, commands: Iterable[Message], *, after: int) -> list[int]:
         messages = (Placed(COMMANDS, key, value) for key, value, _ in commands)

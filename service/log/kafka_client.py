@@ -200,12 +200,20 @@ class Cluster:
     def partition_count(self, topic: str) -> int:
         """The number of partitions as of the first question. Raises LogUnavailable for a missing topic."""
         if topic not in self._partition_counts:
-            with translated():
-                (found,) = self.admin.describe_topics([self.name(topic)])
-            if not found["partitions"]:
-                raise LogUnavailable(f"the topic {self.name(topic)} does not exist")
-            self._partition_counts[topic] = len(found["partitions"])
+            self._partition_counts[topic] = len(self._described(topic)["partitions"])
         return self._partition_counts[topic]
+
+    def topic_id(self, topic: str) -> str | None:
+        """The id of a topic as the cluster has it now; None where it gives none."""
+        return self._described(topic).get("topic_id")
+
+    def _described(self, topic: str) -> dict[str, Any]:
+        found: dict[str, Any]
+        with translated():
+            (found,) = self.admin.describe_topics([self.name(topic)])
+        if not found["partitions"]:
+            raise LogUnavailable(f"the topic {self.name(topic)} does not exist")
+        return found
 
     def config(self, topic: str, setting: str) -> str:
         """One setting of a topic, as the cluster has it now."""

@@ -78,6 +78,10 @@ class Cluster(Protocol):
     def partition_count(self, topic: str) -> int:
         """The number of partitions as of the first question. Raises LogUnavailable for a missing topic."""
 
+    def topic_id(self, topic: str) -> str | None:
+        """The id of a topic as the cluster has it now, another one for a topic that is deleted and made anew;
+        None of a cluster that gives none (Kafka before 2.8). Raises LogUnavailable for a missing topic."""
+
     def config(self, topic: str, setting: str) -> str:
         """One setting of a topic, as the cluster has it now."""
 

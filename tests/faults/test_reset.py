@@ -162,6 +162,30 @@ def test_a_group_goes_on_where_another_one_has_stopped(broker: Broker, client: s
 
 
 @pytest.mark.kafka
+@pytest.mark.parametrize("more", [0, 5], ids=["shorter", "longer"])
+def test_a_topic_that_was_deleted_and_made_anew_is_told(broker: Broker, more: int) -> None:
+    """The group forgets with the topic; the new one would be read from where the old one was."""
+    site = LosingTopics(broker.address)
+    alone = Alone(site)
+    furnish(alone)
+    before, matches = alone.told(), site.outputs("matches")
+    alone.close()
+    name = site.prefix + ZERO.topic
+    with closing(site.admin()) as admin:
+        admin.delete_topics([name])
+        eventually(lambda: admin.describe_topics([name])[0]["error_code"], "it is gone")
+        admin.create_topics({name: {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True)
+    with closing(KafkaProducer(bootstrap_servers=broker.address)) as producer:
+        for number in range(more):
+            producer.send(name, b'{"stream_id": "n%d", "x": 1}' % number, partition=0).get(9)
+    for lost_input in ("stop", "go_on"):
+        with pytest.raises(LogUnusable, match=r"events\.s was deleted and made anew"):
+            alone.begin(lost_input=lost_input)
+    assert (alone.told(), site.outputs("matches")) == (before, matches)
+    alone.close()
+
+
+@pytest.mark.kafka
 def test_a_position_that_is_truly_gone_is_told_and_streams_begin_anew_if_that_is_wanted(
     broker: Broker,
 ) -> None:

@@ -494,6 +494,52 @@ def test_the_state_is_read_once_and_not_for_what_nobody_has_moved(
     assert list(second.restore(moved)) == [StateRecord(b"s", b"w")], "what was read is not kept past a commit"
 
 
+def made_anew(site: KafkaSite) -> None:
+    """The topic of events is deleted, and its name is free again."""
+    with closing(site.admin()) as admin:
+        admin.delete_topics([site.prefix + TOPIC])
+        eventually(lambda: admin.describe_topics([site.prefix + TOPIC])[0]["error_code"], "it is gone")
+
+
+def test_a_topic_that_was_deleted_and_made_anew_is_another_one(site: KafkaSite, other: str) -> None:
+    """As long as it is empty, and when it has more than the old one had; whichever library wrote that."""
+    with closing(site.log()) as log:
+        begin(log, TOPIC, partitions=2)
+        log.append_events(TOPIC, [Message(b"k", b"old", 0) for _ in range(3)])
+        log.commit(step(3))
+        log.commit(Commit([], {}, {ONE: Position(0, 3)}))
+    made_anew(site)
+    site.client = other
+    with closing(site.log()) as log:
+        opened(log, TOPIC)
+        gain(log, 2)
+        for count in (0, 5):
+            log.append_events(TOPIC, [Message(b"k", b"new", 0) for _ in range(count)])
+            with pytest.raises(
+                LogUnusable, match=rf"{TOPIC} was deleted and made anew: its id is .* up to 3 "
+            ):
+                log.position(ZERO)
+        assert log.position(ONE) == Position(0, 3), "of this one nothing had been processed"
+
+
+def test_a_position_of_an_earlier_version_has_no_id_of_the_topic(
+    log: KafkaLog, site: KafkaSite, stranger: KafkaProducer
+) -> None:
+    opened(log, TOPIC)
+    gain(log, site.partitions)
+    stranger.begin_transaction()
+    stranger.send(site.prefix + "state", b"3 2", f"{TOPIC}/0/@".encode(), partition=0)
+    stranger.commit_transaction()
+    assert log.position(ZERO) == Position(3, 2)
+    log.commit(step(4))
+    log.close()
+    made_anew(site)
+    opened(log, TOPIC)
+    gain(log, site.partitions)
+    with pytest.raises(LogUnusable, match="made anew"):
+        log.position(ZERO)
+
+
 # ---- what the cluster is like
 
 
