@@ -204,6 +204,8 @@ def test_a_position_that_is_truly_gone_is_told_and_streams_begin_anew_if_that_is
     alone.begin(lost_input="go_on")
     told = alone.told()[before:]
     assert {reason for _, _, reason, _, _ in told} >= {"reset", "registered"}
+    resets = [id for id, _, reason, _, _ in told if reason == "reset"]
+    assert sorted(resets) == ["s1", "s2", "s3"], "each stream begins anew once"
     assert next(seq for id, seq, *_ in told if id == "s1") == 1
     members = {id: set(alone.worker.engine.members(id)) for id in alone.worker.engine.catalog.queries}
     inside = alone.folded()
