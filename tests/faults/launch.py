@@ -39,6 +39,7 @@ from service.engine.state import StateLog
 from service.log import confluent_reader, confluent_writer, kafka_reader, kafka_writer
 from service.log.kafka import KafkaLog
 from service.log.kafka_share import Share
+from service.recovery import Recovery
 from service.worker import Worker
 
 #: So few rows a page and so few deltas that pages are written all the time.
@@ -239,7 +240,7 @@ def _wire(fuse: Fuse) -> None:
     _around(Share, "assign", after=past("when partitions are gained"))
     _around(Worker, "_take_in", after=matched)
     _around(Worker, "_apply_commands", after=applied)
-    _around(Worker, "_make_up", before=at("before catching up"), after=past("after catching up"))
+    _around(Recovery, "_make_up", before=at("before catching up"), after=past("after catching up"))
     _around(KafkaLog, "restore", after=restored)
     _around(KafkaLog, "commit", after=past("after commit"))
     _around(KafkaLog, "begin_commit", after=begun)
