@@ -41,7 +41,7 @@ class Delivery:
 
     def note(self, output: Output) -> None:
         """Adds a record that the messages have caused."""
-        self.room -= len(output.value or b"") + len(output.key or b"")
+        self.room -= len(output.value) + len(output.key or b"")
         if self.room >= 0:
             self.outputs.append(output)
         elif not self.too_long:

@@ -25,10 +25,10 @@ from service.engine.effects import CommandEffects, Paid, Task
 from service.engine.engine import Engine
 from service.engine.fingerprint import text as shown
 from service.engine.state import heard
-from service.log.port import Commit, Log, LogUnusable, Output, Position, StateRecord, TopicPartition
+from service.log.port import Commit, Log, LogUnusable, Position, StateRecord, TopicPartition
 from service.metrics import Metrics
+from service.outlet import Outlet, Step
 from service.stored import StoredQueries
-from service.wire import Encoder
 
 logger = logging.getLogger("rangewatch")
 
@@ -52,17 +52,17 @@ class Recovery:
         self,
         log: Log,
         make_engine: Callable[[], Engine],
+        make_outlet: Callable[[Engine], Outlet],
         metrics: Metrics,
         *,
         clock: Callable[[], int],
-        max_message_bytes: int,
         lost_input: str,
     ) -> None:
         self._log = log
         self._make_engine = make_engine
+        self._make_outlet = make_outlet
         self._metrics = metrics
         self._clock = clock
-        self._max_message_bytes = max_message_bytes
         self._lost_input = lost_input
 
     def replay(self, engine: Engine, end: int) -> None:
@@ -169,17 +169,13 @@ class Recovery:
     def _commit(
         self, task: Task, engine: Engine, effects: Iterable[CommandEffects | Paid], position: Position
     ) -> None:
-        """A commit of one partition, by an engine of its own."""
-        encoder = Encoder(
-            engine.queries_of(task), max_ids=engine.limits.ids, max_bytes=self._max_message_bytes
-        )
-        outputs: list[Output] = []
+        """A commit of one partition, by an engine of its own. Nothing of it is counted."""
+        outlet, step = self._make_outlet(engine), Step()
         for one in effects:
-            outputs += encoder.commands(one, engine.tables[task])
-            outputs += encoder.aggregates(task, one.aggregates)
+            outlet.caused(one, step)
         state = [StateRecord(*record) for record in engine.state_records(task)]
         partition = TopicPartition(*task)
-        self._log.commit(Commit(outputs, {partition: state}, {partition: position}))
+        self._log.commit(Commit(step.outputs, {partition: state}, {partition: position}))
 
 
 def _batched(entries: Iterator[tuple[int, Any]], size: int) -> Iterator[list[tuple[int, Any]]]:

@@ -103,15 +103,10 @@ class Worker:
         self._metrics = metrics
         self._clock = clock
         self._max_batch_events = max_batch_events
-        self._recovery = Recovery(
-            log,
-            make_engine,
-            metrics,
-            clock=clock,
-            max_message_bytes=max_message_bytes,
-            lost_input=lost_input,
-        )
         self._make_outlet = partial(Outlet, metrics=metrics, max_message_bytes=max_message_bytes)
+        self._recovery = Recovery(
+            log, make_engine, self._make_outlet, metrics, clock=clock, lost_input=lost_input
+        )
         self._make_intake = partial(
             Intake,
             log=log,

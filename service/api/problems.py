@@ -43,11 +43,12 @@ _STATUS_OF: Mapping[Reason, int] = {
     Reason.QUOTA: 429,
 }
 
-_REASON_OF_STATUS: Mapping[int, str] = {
+REASON_OF_STATUS: Mapping[int, str] = {
     400: "bad_request",
     404: "not_found",
     405: "method_not_allowed",
     415: "unsupported_media_type",
+    431: "too_large",
     501: "not_supported",
     503: "unavailable",
 }
@@ -192,7 +193,7 @@ async def _framework(routes: Sequence[BaseRoute], request: Request, error: Excep
         allowed = {method for route in fitting if isinstance(route, Route) for method in route.methods or ()}
         headers["Allow"] = ", ".join(sorted(allowed)) or headers.get("Allow", "")
         detail = f"{path} does not take {request.method}; it takes {headers['Allow']}"
-    reason = _REASON_OF_STATUS.get(status, "bad_request")
+    reason = REASON_OF_STATUS.get(status, "bad_request")
     return problem(status, reason, "", detail, headers=headers)
 
 

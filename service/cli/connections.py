@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import logging
 import math
 import os
@@ -27,6 +26,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from service.api.problems import REASON_OF_STATUS, problem
 from service.api.unsent import Unsent
 
 _logger = logging.getLogger("rangewatch")
@@ -50,12 +50,7 @@ SILENCE_S = 60.0
 #: gone by the former. So what follows on the connection is nobody's request (RFC 9112, 6.3).
 _LENGTHS = {b"content-length", b"transfer-encoding"}
 
-#: Why a request cannot be read, by the status that the library has for it.
-_REASONS = {
-    HTTPStatus.BAD_REQUEST: "bad_request",
-    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "too_large",
-    HTTPStatus.NOT_IMPLEMENTED: "not_supported",
-}
+_CLOSES = {"Connection": "close"}
 
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_S = 0.01
@@ -179,32 +174,17 @@ class Listening(socket.socket):
                 self._spare = None
 
 
-def _problem(status: HTTPStatus, reason: str, detail: str) -> tuple[list[tuple[str, str]], bytes]:
-    """Headers and body of an answer that is given before there is a request."""
-    problem = {
-        "type": f"urn:rangewatch:problem:{reason}",
-        "title": status.phrase,
-        "status": status,
-        "detail": detail,
-        "field": "",
-        "reason": reason,
-    }
-    body = json.dumps(problem).encode()
-    headers = [
-        ("Content-Type", "application/problem+json"),
-        ("Content-Length", str(len(body))),
-        ("Connection", "close"),
-    ]
-    return headers, body
-
-
 def _full(most: int) -> bytes:
-    status = HTTPStatus.SERVICE_UNAVAILABLE
-    headers, body = _problem(
-        status, "unavailable", f"there are {most} connections, as many as max_connections allows; try again"
-    )
-    lines = [f"HTTP/1.1 {status.value} {status.phrase}", "Retry-After: 1", *map(": ".join, headers), "", ""]
-    return "\r\n".join(lines).encode() + body
+    detail = f"there are {most} connections, as many as max_connections allows; try again"
+    answer = problem(503, "unavailable", "", detail, headers=_CLOSES)
+    status = HTTPStatus(answer.status_code)
+    lines = [
+        f"HTTP/1.1 {status.value} {status.phrase}".encode(),
+        *map(b": ".join, answer.raw_headers),
+        b"",
+        b"",
+    ]
+    return b"\r\n".join(lines) + bytes(answer.body)
 
 
 class Http(h11.Connection):
@@ -261,13 +241,14 @@ class Connection(H11Protocol):
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             error = self.conn.error
             status = HTTPStatus(error.error_status_hint if error else HTTPStatus.BAD_REQUEST)
-            headers, body = _problem(status, _REASONS[status], f"{msg} {error or ''}".strip())
-            answer = (
-                h11.Response(status_code=status, headers=headers, reason=status.phrase.encode()),
-                h11.Data(data=body),
+            detail = f"{msg} {error or ''}".strip()
+            answer = problem(status, REASON_OF_STATUS[status], "", detail, headers=_CLOSES)
+            events = (
+                h11.Response(status_code=status, headers=answer.raw_headers, reason=status.phrase.encode()),
+                h11.Data(data=bytes(answer.body)),
                 h11.EndOfMessage(),
             )
-            self.transport.write(b"".join(self.conn.send(event) or b"" for event in answer))
+            self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:

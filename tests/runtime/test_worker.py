@@ -663,6 +663,11 @@ def test_a_step_ends_with_the_message_that_has_matched_enough(
         assert all(told for _, told in cut.commits)
 
 
+def _ask(worker: Worker, *commands: Command) -> None:
+    heard: list[Any] = []
+    _run(worker, CommandRequest(commands, True, heard.append, _fail), heard)
+
+
 def _steps_of(events: Mapping[int, Sequence[bytes]], *, most_matches: int) -> list[dict[int, int]]:
     """Of messages by partition, about ten queries of x > 0: the position of each partition that moved, commit
     by commit."""
@@ -684,13 +689,8 @@ def _steps_of(events: Mapping[int, Sequence[bytes]], *, most_matches: int) -> li
         most_matches=most_matches,
     )
     worker.open()
-    body = {"source": "s", "where": "x > 0"}
-    for commands in (
-        [PutSource("s", {"attributes": {"x": "number"}})],
-        [PutQuery(None, {"id": f"q{n}", **body}) for n in range(10)],
-    ):
-        heard: list[Any] = []
-        _run(worker, CommandRequest(commands, True, heard.append, _fail), heard)
+    _ask(worker, PutSource("s", {"attributes": {"x": "number"}}))
+    _ask(worker, *(PutQuery(None, QUERY | {"id": f"q{n}"}) for n in range(10)))
     commits.clear()
     for partition, values in events.items():
         for value in values:
@@ -741,10 +741,6 @@ def test_queries_that_come_make_slices_smaller(monkeypatch: pytest.MonkeyPatch) 
     )
     worker.open()
 
-    def asked(*commands: Command) -> None:
-        heard: list[Any] = []
-        _run(worker, CommandRequest(commands, True, heard.append, _fail), heard)
-
     def sent(count: int) -> list[int]:
         applied.clear()
         for _ in range(count):
@@ -754,10 +750,10 @@ def test_queries_that_come_make_slices_smaller(monkeypatch: pytest.MonkeyPatch) 
         assert sum(applied) == count
         return list(applied)
 
-    asked(PutSource("s", {"attributes": {"x": "number"}}), PutQuery(None, QUERY | {"id": "q"}))
+    _ask(worker, PutSource("s", {"attributes": {"x": "number"}}), PutQuery(None, QUERY | {"id": "q"}))
     sent(1_000)
     assert sent(1_000) == [1_000], "they matched nothing"
-    asked(*(PutQuery(None, QUERY | {"id": f"q{n}"}) for n in range(500)))
+    _ask(worker, *(PutQuery(None, QUERY | {"id": f"q{n}"}) for n in range(500)))
     sizes = sent(1_000)
     assert sizes[:3] == [2, 16, 128], "as if all matched; then more, since nothing does"
     assert max(sizes) == 128, "but not so many that it would be far too much if they did"
