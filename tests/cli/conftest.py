@@ -95,6 +95,15 @@ def serving(
         process.wait()
 
 
+def eventually_at_work(client: httpx.Client, *, partitions: int) -> None:
+    """Waits until a worker reads so many partitions. Who makes a topic is answered after a while even if the
+    group has not dealt it out by then, which takes long where all is busy."""
+    eventually(
+        lambda: client.get("/metrics").text.count("rangewatch_consumer_lag_events{") == partitions,
+        f"{partitions} partitions at work",
+    )
+
+
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with serving(tmp_path_factory.mktemp("cli")) as served:

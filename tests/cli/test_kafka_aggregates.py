@@ -11,7 +11,7 @@ import pytest
 
 from deploy.kafka.broker import Broker
 from tests.api.harness import TIMEOUT_S, eventually
-from tests.cli.conftest import rangewatch, serving
+from tests.cli.conftest import eventually_at_work, rangewatch, serving
 
 pytestmark = pytest.mark.kafka
 
@@ -41,8 +41,10 @@ def test_partitions_add_up_to_the_whole_and_end_with_nobody(broker: Broker, tmp_
         client.put("/v1/sources/s", json={"attributes": {"x": "number"}}).raise_for_status()
         query = {"source": "s", "where": "x > 0", "aggregates": {"every": "50ms", "of": ["x"]}}
         client.put("/v1/queries/q", json=query).raise_for_status()
+        eventually_at_work(client, partitions=3)
         events = [{"stream_id": f"v{stream}", "x": stream} for stream in range(STREAMS)]
-        assert client.post("/v1/events?source=s&wait=true", json=events).status_code == 200
+        sent = client.post("/v1/events?source=s&wait=true", json=events)
+        assert sent.status_code == 200, sent.text
 
         whole = client.get("/v1/queries/q/aggregates").json()
         assert whole["count"] == STREAMS - 1 and len(whole["partitions"]) == 3
