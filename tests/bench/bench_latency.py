@@ -52,21 +52,30 @@ def latency(
     registered: list[PutQuery],
     rate: float,
     seconds: float,
+    turns: int,
 ) -> str:
-    """A line that says how long events took, through both."""
+    """A line that says how long events took, through both. They take turns: the percentiles are of all turns,
+    as a single stall of a broker is a whole percent of one."""
     some = list(islice(cycle(made), int(rate * seconds)))
-    bare = _percentiles(_through(host, client, some, rate, None))
-    mine = _percentiles(_through(host, client, some, rate, registered))
+    bare, mine = [], []
+    for turn in range(turns):
+        prefix = f"live-{client}-{turn}"
+        bare.append(_counted(_through(host, client, some, rate, f"{prefix}-bare.", None)))
+        mine.append(_counted(_through(host, client, some, rate, f"{prefix}-service.", registered)))
+    p50, p99 = (np.percentile([np.concatenate(mine), np.concatenate(bare)], q, axis=1) for q in (50, 99))
+    by_turn = (
+        np.percentile(one, 99) / np.percentile(other, 99) for one, other in zip(mine, bare, strict=True)
+    )
     return (
         f"{client} at {rate:,.0f} events/s, ms from produce to committed result, p50 and p99: "
-        f"service {mine[0]:.1f} and {mine[1]:.1f}, pass-through {bare[0]:.1f} and {bare[1]:.1f}; "
-        f"ratio of p99 {mine[1] / bare[1]:.2f}; load {os.getloadavg()[0]:.1f}"
+        f"service {p50[0]:.1f} and {p99[0]:.1f}, pass-through {p50[1]:.1f} and {p99[1]:.1f}; "
+        f"ratio of p99 {p99[0] / p99[1]:.2f} (by turn {', '.join(f'{ratio:.2f}' for ratio in by_turn)}); "
+        f"load {os.getloadavg()[0]:.1f}"
     )
 
 
-def _percentiles(ages_ms: list[float]) -> tuple[float, float]:
-    p50, p99 = np.percentile(ages_ms[len(ages_ms) // 5 :], [50, 99])
-    return float(p50), float(p99)
+def _counted(ages_ms: list[float]) -> np.ndarray:
+    return np.array(ages_ms[len(ages_ms) // 5 :])
 
 
 def _through(
@@ -74,10 +83,10 @@ def _through(
     client: str,
     made: list[tuple[bytes, bytes]],
     rate: float,
+    prefix: str,
     registered: list[PutQuery] | None,
 ) -> list[float]:
     """The ages of the events, ms, in their order; ``registered`` None: through the pass-through."""
-    prefix = f"live-{client}-{'bare' if registered is None else 'service'}."
     if registered is not None:
         register(host, client, registered, prefix)
     log = Spy(host.log(f"{prefix}group", client, prefix), keeps=False)

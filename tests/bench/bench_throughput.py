@@ -150,7 +150,12 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=1_000)
     parser.add_argument("--hits", type=float, default=1.0, help="queries that an event satisfies, on average")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=10, help="how long latencies are measured; 0: not")
+    parser.add_argument(
+        "--seconds", type=float, default=10, help="how long latencies are measured in a turn; 0: not"
+    )
+    parser.add_argument(
+        "--turns", type=int, default=3, help="how often service and pass-through take turns at that"
+    )
     parser.add_argument("--clients", nargs="+", default=[KAFKA_PYTHON, CONFLUENT_KAFKA])
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--profile", action="store_true", help="profile the first round of the service")
@@ -173,7 +178,8 @@ def main() -> None:
                     digests.add(digest)
             assert len(digests) == 1, f"the results differ: {digests}"
             for client in args.clients if args.seconds else ():
-                print(latency(host, client, made, registered, slowest[client] / 2, args.seconds), flush=True)
+                rate = slowest[client] / 2
+                print(latency(host, client, made, registered, rate, args.seconds, args.turns), flush=True)
         finally:
             host.broker.stop()
     parts = kernels(made, registered)

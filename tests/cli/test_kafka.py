@@ -15,7 +15,7 @@ import pytest
 from deploy.kafka.broker import Broker
 from tests.api.harness import TIMEOUT_S
 from tests.api.test_live import Listener
-from tests.cli.conftest import Served, rangewatch, serving
+from tests.cli.conftest import Served, eventually_at_work, rangewatch, serving
 
 pytestmark = pytest.mark.kafka
 
@@ -35,10 +35,8 @@ def served(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture(scope="module")
 def answer(served: Served) -> dict[str, Any]:
     with httpx.Client(base_url=served.url, timeout=TIMEOUT_S) as client:
-        source = client.put("/v1/sources/s", json={"attributes": {"x": "number"}})
-        assert len(source.json()["active_from"]["positions"]) == 3, (
-            "the answer comes once its events are read"
-        )
+        client.put("/v1/sources/s", json={"attributes": {"x": "number"}}).raise_for_status()
+        eventually_at_work(client, partitions=3)
         made = client.put("/v1/queries/q", json={"source": "s", "where": "x > 0"})
         assert len(made.json()["active_from"]["positions"]) == 3
         events = [

@@ -16,7 +16,7 @@ from deploy.kafka.broker import Broker
 from service.keys import Role
 from tests.api.harness import TIMEOUT_S
 from tests.api.test_access import add_key
-from tests.cli.conftest import Served, serving
+from tests.cli.conftest import Served, eventually_at_work, serving
 
 pytestmark = pytest.mark.kafka
 
@@ -68,6 +68,7 @@ def test_each_tenant_is_told_all_of_its_own_and_nothing_else(broker: Broker, tmp
 
     with serving(tmp_path, *arguments) as served, client(served, keys["default"]) as owner:
         owner.put("/v1/sources/s", json={"attributes": {"x": "number"}}).raise_for_status()
+        eventually_at_work(owner, partitions=PARTITIONS)
         for tenant in TENANTS:
             with client(served, keys[tenant]) as one:
                 made = one.put("/v1/queries/area", json={"source": "s", "where": WHERE[tenant]})

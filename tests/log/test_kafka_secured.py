@@ -21,7 +21,7 @@ from service.log.port import LogUnavailable, Message
 from service.settings import Settings, SettingsError, load_settings
 from tests.api.harness import TIMEOUT_S
 from tests.certificates import Authority
-from tests.cli.conftest import rangewatch, serving
+from tests.cli.conftest import eventually_at_work, rangewatch, serving
 from tests.secured_broker import KEY_PASSWORD, PASSWORD, Secured
 from tests.secured_broker import secured as secured
 
@@ -240,6 +240,7 @@ def test_a_whole_service_on_a_secured_broker_tells_nobody_its_secrets(
         httpx.Client(base_url=served.url, timeout=TIMEOUT_S) as asking,
     ):
         asking.put("/v1/sources/s", json={"attributes": {"x": "number"}}).raise_for_status()
+        eventually_at_work(asking, partitions=4)
         asking.put("/v1/queries/q", json={"source": "s", "where": "x > 0"}).raise_for_status()
         event = {"stream_id": "v", "x": 1}
         sent = asking.post("/v1/events?source=s&wait=true", json=event).json()
