@@ -51,8 +51,8 @@ zero = TopicPartition("events.a", 0)
 log.subscribe(["events.a"])
 position = log.position(zero)
 for turn in itertools.count(position.event if position else 0):
-    if sys.argv[2:] == [str(turn)]:
-        sys.stdin.read()
+    if str(turn) in sys.argv[2:]:
+        sys.stdin.readline()
     outputs = [Output("matches", b"%d" % turn, bytes(500)) for _ in range(100)]
     state = [StateRecord(b"%d" % key, b"%d" % turn) for key in range(100)]
     log.commit(Commit(outputs, {zero: state}, {zero: Position(turn + 1, turn)}))
@@ -439,12 +439,16 @@ def test_a_copy_under_the_journal_of_another_is_refused_with_what_to_do(
     path: Path, log: SqliteLog, copied_at: int
 ) -> None:
     copy = path.with_name("copy.db")
-    with spawn(WRITER, path, "80") as writer:  # it stops there: else chance has a word on its journal
-        assert writer.stdout is not None
-        for turn in range(80):
+    # It waits at the copy and at its end: else chance has a word on its journal.
+    with spawn(WRITER, path, str(copied_at), "80") as writer:
+        assert writer.stdin is not None and writer.stdout is not None
+        for _ in range(copied_at):
             writer.stdout.readline()
-            if turn == copied_at:
-                back_up(path, copy, lambda done, total: None)
+        back_up(path, copy, lambda done, total: None)
+        writer.stdin.write("\n")
+        writer.stdin.flush()
+        for _ in range(80 - copied_at):
+            writer.stdout.readline()
         writer.kill()
     shutil.copyfile(copy, path)
     with pytest.raises(LogUnusable, match=r"damaged.*rangewatch restore"):
