@@ -64,6 +64,8 @@ _UNUSABLE = (
 BATCH_OVERHEAD_BYTES = 1 << 16
 _BROKER_DEFAULT_BYTES = 1 << 20
 _READ_WAIT_MS = 100
+#: How long a new consumer waits, again and again, for its first answer: short, as it sleeps all of it.
+_NEW_WAIT_MS = 10
 _ANSWER_MS = 1_000
 _READ_RECORDS = 5_000
 
@@ -262,7 +264,7 @@ class Cluster:
         if start >= end:
             return
         source = self.partition(partition)
-        with contextlib.closing(self.consumer()) as consumer, translated():
+        with contextlib.closing(self.consumer(retry_backoff_ms=_NEW_WAIT_MS)) as consumer, translated():
             consumer.assign([source])
             consumer.seek(source, start)
             at, deadline = start, time.monotonic() + self.patience_s
