@@ -39,11 +39,13 @@ test: setup jars ## run everything: lint, types, imports, all tests on a real br
 check: setup lint ## the fast part: lint, types, imports, unit tests
 	$(BIN)/python -m pytest -q tests/unit tests/engine tests/runtime tests/index/test_contract.py
 
-soak: setup jars ## the nightly run: memory under churn (CHURN= minutes, 10); then a million random operations on the engine against its oracle (SEED=, FROM=, MINUTES=), an hour or two; then ten minutes without a broker; then half an hour of random kills
+soak: setup jars ## the nightly run: memory under churn (CHURN= minutes, 10); then a million random operations on the engine against its oracle (SEED=, FROM=, MINUTES=), an hour or two; then ten minutes without a broker; then half an hour of random kills; then the contract of the indexes without the JIT and with every array access checked
 	$(BIN)/python -m tests.faults.churn --minutes $(or $(CHURN),10)
 	@$(BIN)/python -m tests.engine.soak $(if $(SEED),--seed $(SEED)) $(if $(FROM),--from $(FROM)) $(if $(MINUTES),--minutes $(MINUTES))
 	FAULTS_AWAY_S=600 $(BIN)/python -m pytest -q tests/faults/test_outage.py -k away
 	FAULTS_SECONDS=1800 $(BIN)/python -m pytest -q -s tests/faults/test_kills.py
+	RANGEWATCH_INDEX_SUITE=small NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q tests/index/test_contract.py -k "not answers_are_of_one_state"
+	RANGEWATCH_INDEX_SUITE=small NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -q tests/index/test_contract.py
 
 lint: setup ## format, lint, types, direction of imports
 	$(BIN)/ruff format --check --quiet .

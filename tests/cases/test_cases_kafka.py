@@ -50,10 +50,11 @@ def drivers(broker: Broker) -> Iterator[Drivers]:
 
 #: What differs from the embedded log, where every case is played one message at a time too.
 OWN = {"crash", "rebalance", "offsets", "transactions"}
-#: Every case with all events between two commands in one poll; some also one message at a time.
+#: Every case with all events between two commands in one poll; some also one message at a time, but not the
+#: long random ones.
 WAYS: list[tuple[Case, Mode]] = [
     *((case, "batch") for case in CASES),
-    *((case, "one") for case in CASES if not OWN.isdisjoint(case.needs)),
+    *((case, "one") for case in CASES if not OWN.isdisjoint(case.needs) and "SOAK" not in case.id),
 ]
 
 

@@ -1,11 +1,16 @@
-"""The suite of the indexes without the JIT, and with every array access checked, each in its own process.
-``test_modes_contract`` has the contract with checked accesses."""
+"""The suite of the indexes without the JIT, and with every array access checked, each in a process of its
+own, as kernels are compiled when they are imported. ``make soak`` plays the contract in both ways."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from tests.index.modes import suite_passes
+ROOT = Path(__file__).resolve().parents[2]
 
 FILES = (
     "test_kernel.py",
@@ -24,24 +29,28 @@ FILES = (
     "test_baselines_intervals.py",
     "test_baselines_boxes.py",
     "test_baselines_borders.py",
-    "test_contract.py",
     "test_border_lists.py",
     "test_crossings.py",
     "test_fresh.py",
 )
 
 
-#: Of many boxes, too many for plain Python, and full of unsigned indexes: what they are about is there too in
-#: the contract suite. Of the others numpy checks every access, without the JIT.
+#: Of many boxes, too many for plain Python, and full of unsigned indexes. Of the others numpy checks every
+#: access, without the JIT.
 LARGE = ("test_kd.py", "test_windows.py", "test_bitmaps.py", "test_default.py", "test_fresh.py")
 
 
-#: Threads that take turns in plain Python tell nothing of kernels that run beside each other.
-WITHOUT_JIT = (*FILES, "-k", "not answers_are_of_one_state")
-
-
-@pytest.mark.parametrize(
-    ("variable", "chosen"), [("NUMBA_DISABLE_JIT", WITHOUT_JIT), ("NUMBA_BOUNDSCHECK", LARGE)]
-)
-def test_suite_with(variable: str, chosen: tuple[str, ...]) -> None:
-    suite_passes(variable, chosen)
+@pytest.mark.parametrize(("variable", "files"), [("NUMBA_DISABLE_JIT", FILES), ("NUMBA_BOUNDSCHECK", LARGE)])
+def test_suite_with(variable: str, files: tuple[str, ...]) -> None:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0"]
+        + [f"tests/index/{name}" for name in files],
+        cwd=ROOT,
+        env=inherited | {variable: "1", "RANGEWATCH_INDEX_SUITE": "small"},
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
