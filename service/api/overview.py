@@ -57,8 +57,9 @@ async def list_duplicates(paging: Annotated[OverviewPaging, Query()], service: L
     set to `next`. They may differ in anything but the region of `where`: kinds, `keep`, `for`, `cooldown`,
     `once`, `initial`, `select`, tags."""
     service.check_limit(paging.limit)
-    queries = await service.ask(lambda engine: enabled(queries_of(engine, paging.source), service.tenant))
-    return json_answer(await asyncio.to_thread(_groups, queries, paging))
+    async with service.looks:
+        queries = await service.ask(lambda engine: enabled(queries_of(engine, paging.source), service.tenant))
+        return json_answer(await asyncio.to_thread(_groups, queries, paging))
 
 
 def _groups(queries: list[RangeQuery], paging: OverviewPaging) -> dict[str, Any]:
@@ -102,7 +103,8 @@ async def list_unmatched(paging: Annotated[OverviewPaging, Query()], service: Li
         ]
         return _Counted(unfired(queries, service.tenant), since)
 
-    return json_answer(await asyncio.to_thread(_unmatched, await service.ask(look), paging))
+    async with service.looks:
+        return json_answer(await asyncio.to_thread(_unmatched, await service.ask(look), paging))
 
 
 def _unmatched(counted: _Counted, paging: OverviewPaging) -> dict[str, Any]:

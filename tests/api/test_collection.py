@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,11 +10,14 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import Response
 
 from service.api.collection import Paging, list_queries
-from service.api.context import LOOKS, Service
+from service.api.context import LOOKS, Service, unknown_source
+from service.api.overview import OverviewPaging, list_duplicates, list_unmatched
 from service.engine.engine import Engine
 from service.metrics import Metrics
+from service.model import Refusal
 from service.settings import Settings
 from tests.api.conftest import OwnSource
 from tests.api.harness import TIMEOUT_S, eventually, running, write_commands
@@ -229,5 +232,25 @@ def test_however_many_list_queries_they_share_a_copy_and_few_look_at_a_time() ->
             await asyncio.sleep(0.001)
         assert {answer.body for answer in await asking} == {b'{"queries": [], "next": null}'}
         assert len(copies) == 5 * LOOKS and len(set(map(id, copies))) == 1
+
+    asyncio.run(asyncio.wait_for(ask(), TIMEOUT_S))
+
+
+@pytest.mark.parametrize("look", [list_duplicates, list_unmatched])
+def test_few_look_over_all_queries_of_a_source_at_a_time(look: Callable[..., Awaitable[Response]]) -> None:
+    async def ask() -> None:
+        runtime = Asked()
+        service = Service(runtime, Settings(), Metrics())  # type: ignore[arg-type]
+        paging = OverviewPaging(source="nowhere")
+        asking = [asyncio.ensure_future(look(paging, service)) for _ in range(3 * LOOKS)]
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+        assert len(runtime.waiting) == LOOKS, "the others wait for their turn"
+        while not all(one.done() for one in asking):
+            for _, future in runtime.waiting[:LOOKS]:
+                future.set_exception(unknown_source("nowhere"))
+            del runtime.waiting[:LOOKS]
+            await asyncio.sleep(0.001)
+        assert all(isinstance(one.exception(), Refusal) for one in asking), "whoever fails makes room"
 
     asyncio.run(asyncio.wait_for(ask(), TIMEOUT_S))
