@@ -96,12 +96,25 @@ class Deliveries:
         """Tells whoever waits for events of a partition that is not here that another worker processes
         them."""
         for task in self._waiting.keys() - here:
-            for delivery in dict.fromkeys(self._waiting.pop(task).values()):
-                delivery.elsewhere = True
-                for by_offset in self._waiting.values():
-                    for offset in [offset for offset, one in by_offset.items() if one is delivery]:
-                        del by_offset[offset]
-                delivery.done(delivery)
+            for delivery in dict.fromkeys(self._waiting.get(task, {}).values()):
+                self._end(delivery)
+
+    def begin(self, task: Task, offset: int) -> None:
+        """A partition is gone on with from an offset. Whoever waits for events before it is told that another
+        worker has processed them: it had the partition in between."""
+        waiting = self._waiting.get(task, {})
+        for delivery in dict.fromkeys(one for at, one in waiting.items() if at < offset):
+            self._end(delivery)
+
+    def _end(self, delivery: Delivery) -> None:
+        for task, by_offset in list(self._waiting.items()):
+            kept = {offset: one for offset, one in by_offset.items() if one is not delivery}
+            if kept:
+                self._waiting[task] = kept
+            else:
+                del self._waiting[task]
+        delivery.elsewhere = True
+        delivery.done(delivery)
 
     def fail(self, task: Task, error: BaseException) -> None:
         """Tells whoever waits for events of a partition that they will be processed, unheard of."""

@@ -60,6 +60,8 @@ logger = logging.getLogger("rangewatch")
 
 #: How long to wait for news when others write commands, before it is asked again whether they still do.
 _TURN_S = 0.05
+#: How long partitions are taken in one step before the others get their turn.
+_TAKING_S = 0.2
 #: How long an answer waits for partitions of a new topic, ms: a member that has died may hold them up.
 _JOIN_MS = 5_000
 
@@ -137,9 +139,11 @@ class Worker:
         self._joins_until: int | None = None
         #: offsets of commands that hold, from the positions beside them; to be told of
         self._untold: list[tuple[list[int], ActiveFrom]] = []
-        #: partitions that are this worker's and not at work yet, and how often each was not at rest
+        #: partitions that are this worker's and not at work yet, and how often each was tried; whether some
+        #: were left for the next step
         self._waiting: set[Task] = set()
         self._tries: Counter[Task] = Counter()
+        self._much_waits = False
         #: partitions lost in a rebalance that goes on, as they were, and the position they were at
         self._held: dict[Task, tuple[Held, Position]] = {}
         self._next_command = 0
@@ -260,19 +264,23 @@ class Worker:
         if assignment.lost and self._joins_until is None:
             self._joins_until = self._clock() + _JOIN_MS
         self._waiting.update(Task(*partition) for partition in assignment.gained)
-        # Those that have been tried least, of these first what was here till now.
+        # Those that have been tried least, of these first what was here till now. What is left is for the
+        # next step: all else goes on.
+        began, self._much_waits = perf_counter(), False
         for task in sorted(self._waiting, key=lambda one: (self._tries[one], one not in self._held, one)):
             try:
+                self._tries[task] += 1
                 if not self._log.at_rest(TopicPartition(*task)):
-                    # Whoever had it died at work. It is asked again in the next step: all else goes on.
-                    self._tries[task] += 1
-                    break
+                    break  # whoever had it died at work
                 self._take(task)
             except UnreadableState as error:
                 raise LogUnusable(
                     f"the state of {task.topic}/{task.partition} cannot be read ({error}): run the version"
                     " that wrote it, if that is a newer one, or restore a copy of the log from before"
                 ) from error
+            if perf_counter() - began > _TAKING_S:
+                self._much_waits = bool(self._waiting)
+                break
         self._has_begun = self._has_begun or (self._log.settled and not self._waiting)
         if self._joins_until is not None and (self._is_dealt() or self._joins_late(self._joins_until)):
             self._undealt, self._joins_until = frozenset(), None
@@ -349,6 +357,7 @@ class Worker:
         self.positions[task] = offset
         self._waiting.discard(task)
         del self._tries[task]
+        self._deliveries.begin(task, offset)
         self._count_streams(task)
 
     # ---- a step
@@ -379,7 +388,7 @@ class Worker:
 
     def _wait_s(self, timeout_s: float) -> float:
         """How long the next poll may wait for news."""
-        if self._much or self.engine.owes or self._requests.in_work:
+        if self._much or self._much_waits or self.engine.owes or self._requests.in_work:
             return 0.0
         return min(timeout_s, _TURN_S) if self._requests.begun else timeout_s
 

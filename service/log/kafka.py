@@ -5,9 +5,8 @@ group's committed offset, with the command offset as its metadata, and the group
 it has passed over. So whatever a worker does after it has lost a partition comes to nothing. It is beside the
 state as well, and where both are there and differ, that one counts: another group may have gone on.
 
-A partition's state is in the ``state`` topic, which is compacted: event partition n writes to state partition
-n modulo their number, under ``topic/n/`` before each key. For that reason the number of partitions of
-``state`` must never change.
+A partition's state is in the ``state`` topic, which is compacted (``kafka_state``). In which partition of it
+follows from their number, which must never change.
 
 What is particular here:
 
@@ -47,6 +46,7 @@ from service.log.kafka_library import (
     library,
 )
 from service.log.kafka_pen import COMMANDS, LASTS_S, Pen
+from service.log.kafka_state import States, head_of
 from service.log.port import (
     MOST_COMMANDS,
     Commit,
@@ -129,8 +129,13 @@ class KafkaLog:
         #: of the partitions that this worker has had, as it has found or left them
         self._positions: dict[TopicPartition, Position] = {}
         self._topic_ids: dict[TopicPartition, str | None] = {}
-        #: the state that was read for a position, for whoever restores it next
-        self._read: tuple[TopicPartition, dict[bytes, bytes]] | None = None
+        #: partitions that this worker has and has not started
+        self._waiting: set[TopicPartition] = set()
+        self._states = States(
+            lambda: self._cluster.partition_count(topics.STATE),
+            lambda place: self._cluster.ends([place], committed=False)[place],
+            self._cluster.records,
+        )
         #: ends transactions, one at a time, while the runtime's thread goes on
         self._committing: ThreadPoolExecutor | None = None
         self._under_way: Future[None] | None = None
@@ -174,7 +179,8 @@ class KafkaLog:
         self._state_ends.clear()
         self._positions.clear()
         self._topic_ids.clear()
-        self._read = None
+        self._waiting.clear()
+        self._states.clear()
         self._let_end()
         self._under_way = None
         if self._committing is not None:
@@ -210,7 +216,7 @@ class KafkaLog:
         return self._cluster.partition_count(topic)
 
     def at_rest(self, partition: TopicPartition) -> bool:
-        state = self._state_of(partition)
+        state = self._states.place_of(partition)
         end = self._cluster.ends([state], committed=False)[state]  # also tells whether the cluster is away
         end = self._state_ends.setdefault(partition, end)
         # The end first: while it is held back, nobody waits for the group's answer.
@@ -245,9 +251,7 @@ class KafkaLog:
         What the group has noted counts only where nothing is beside the state. A group forgets (one without
         members after ``offsets.retention.minutes``, every one when the topic is deleted), and where another
         one has gone on it is behind."""
-        living = self._living_state(partition)
-        beside = living.pop(_POSITION, None)
-        self._read = partition, living
+        beside = self._states.living(partition, self._waiting).get(_POSITION)
         place = f"{self._cluster.name(partition.topic)}/{partition.partition}"
         if beside is not None:
             event, command, *topic_id = beside.decode().split()  # without an id in earlier versions
@@ -270,41 +274,18 @@ class KafkaLog:
         return Position(noted.offset, int(noted.metadata)), None
 
     def restore(self, partition: TopicPartition) -> Iterator[StateRecord]:
-        read, self._read = self._read, None
-        if read is not None and read[0] == partition:
-            living = read[1]
-        else:
-            living = self._living_state(partition)
-            living.pop(_POSITION, None)
+        living = self._states.living(partition, self._waiting)
+        living.pop(_POSITION, None)
         return itertools.starmap(StateRecord, living.items())
-
-    def _living_state(self, partition: TopicPartition) -> dict[bytes, bytes]:
-        source = self._state_of(partition)
-        # Up to the last record of all, committed or not: a transaction whose position has been seen may
-        # still be about to appear here.
-        end = self._cluster.ends([source], committed=False)[source]
-        head = _state_head(partition)
-        living: dict[bytes, bytes] = {}
-        for record in self._cluster.records(source, 0, end):
-            if record.key is not None and record.key.startswith(head):
-                key = record.key[len(head) :]
-                if record.value is None:
-                    living.pop(key, None)
-                else:
-                    living[key] = record.value
-        return living
-
-    def _state_of(self, partition: TopicPartition) -> TopicPartition:
-        count = self._cluster.partition_count(topics.STATE)
-        return TopicPartition(topics.STATE, partition.partition % count)
 
     def beginning(self, partition: TopicPartition) -> int:
         return self._cluster.start_of(partition)
 
     def start(self, partition: TopicPartition, event_offset: int | None) -> int:
-        self._read = None
         offset = self.beginning(partition) if event_offset is None else event_offset
         self._reader.start(partition, offset)
+        self._waiting.discard(partition)
+        self._states.drop(partition)
         return offset
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
@@ -344,7 +325,9 @@ class KafkaLog:
                 assignment = events.take_assignment()
                 for partition in assignment.lost:
                     self._state_ends.pop(partition, None)
-                    self._read = None
+                    self._waiting.discard(partition)
+                    self._states.drop(partition)
+                self._waiting.update(assignment.gained)
                 return Polled(assignment, chunks, taken, self._next_command)
             events.wait(commands, self._news, min(left_s, _TICK_S))
 
@@ -369,7 +352,6 @@ class KafkaLog:
     def _sent(self, commit: Commit) -> Callable[[], None]:
         """Sends what a commit writes; what is returned ends it."""
         events = self._reader
-        self._read = None
         gone = (commit.positions.keys() | commit.state.keys()) - events.owned
         if gone or (commit.positions and events.membership is None):
             raise LogFenced(f"the group has passed this worker over (lost: {sorted(gone)})")
@@ -386,15 +368,15 @@ class KafkaLog:
 
     def _state(self, commit: Commit) -> Iterator[Placed]:
         for partition, records in commit.state.items():
-            place, head = self._state_of(partition), _state_head(partition)
+            place, head = self._states.place_of(partition), head_of(partition)
             for record in records:
                 yield Placed(place, head + record.key, record.value)
         for partition, position in commit.positions.items():
             # Should the commit come to nothing, the group does not have it either, and it does not count.
             self._positions[partition] = position
-            key, topic_id = _state_head(partition) + _POSITION, self._topic_ids.get(partition)
+            key, topic_id = head_of(partition) + _POSITION, self._topic_ids.get(partition)
             written = b"%d %d" % position + (f" {topic_id}".encode() if topic_id else b"")
-            yield Placed(self._state_of(partition), key, written)
+            yield Placed(self._states.place_of(partition), key, written)
 
     def append_commands(self, commands: Iterable[Message], *, after: int) -> list[int]:
         messages = (Placed(COMMANDS, key, value) for key, value, _ in commands)
@@ -438,7 +420,3 @@ _POSITION = b"@"
 
 def _mark(position: Position) -> Mark:
     return Mark(position.event, str(position.command))
-
-
-def _state_head(partition: TopicPartition) -> bytes:
-    return f"{partition.topic}/{partition.partition}/".encode()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Any
 
 import pytest
 
 from service.deliveries import Delivery
 from service.engine.commands import Command, DeleteQuery, PutQuery, PutSource
 from service.engine.engine import Engine, EngineLimits
-from service.log.port import LogUnavailable, Message, Output, TopicPartition
+from service.log.port import LogUnavailable, Message, Output, Polled, TopicPartition
 from service.metrics import Metrics
 from service.requests import CommandRequest
 from service.worker import Worker
@@ -302,3 +303,45 @@ def test_what_is_owed_moves_with_its_partition() -> None:
 
 def _ignore(_: CommandRequest) -> None:
     pass
+
+
+def test_who_waits_is_told_of_events_that_another_worker_had_in_between() -> None:
+    store = Store(partitions=2)
+    log = MemoryLog(store)
+    worker = _begun(log)
+    poll, told = log.poll, []
+
+    def poll_late(**how: Any) -> Polled:
+        """Another worker has everything between what was sent and the next look at the group."""
+        log.poll = poll  # type: ignore[method-assign]
+        other = _worker(MemoryLog(store))
+        other.open()
+        _settle(other)
+        return poll(**how)
+
+    log.rebalance()
+    log.poll = poll_late  # type: ignore[method-assign]
+    messages = [Message(b"%d" % i, b'{"stream_id":"%d","x":1}' % i, i % 2) for i in range(4)]
+    delivery = Delivery(TOPIC, messages, lambda one: told.append((one.elsewhere, len(one.outputs))), _fail)
+    worker.step([delivery], timeout_s=0)
+    _settle(worker)
+    assert told == [(True, 0)], "once, and before anything else comes in"
+    _send(store, "c", 1)
+    _settle(worker)
+    assert len(told) == 1
+
+
+def test_partitions_are_taken_a_while_in_one_step_and_all_else_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = Store(partitions=3)
+    _begun(MemoryLog(store))
+    monkeypatch.setattr("service.worker._TAKING_S", -1.0)
+    worker = _worker(MemoryLog(store))
+    worker.open()
+    at_work = []
+    while len(worker.engine.tables) < 3:
+        worker.step([], timeout_s=60)  # does not wait: there is more to be taken
+        at_work.append(len(worker.engine.tables))
+        assert worker.behind is (len(worker.engine.tables) < 3)
+    assert at_work == [1, 2, 3]
