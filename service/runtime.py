@@ -43,6 +43,10 @@ T = TypeVar("T")
 IDLE_POLL_S = 0.25
 RETRY_S = 0.5
 MEASURE_EVERY_S = 5.0
+#: So often in a row a worker may be passed over before it stands back, and how long at most; s.
+_FENCINGS = 3
+_FENCED_AGAIN_S = 60.0
+_MOST_BACK_S = 30.0
 
 
 class Busy(Exception):
@@ -150,6 +154,10 @@ class Runtime:
             max_records=settings.max_live_records,
         )
         self._away: LogUnavailable | None = None
+        self._name = settings.worker
+        #: how often it was passed over in a row, and until when one time more counts to these
+        self._fencings = 0
+        self._fencings_until = 0.0
         self.schemas = Registry(settings) if settings.schema_registry_url else NoRegistry()
         self._worker = make_worker(log, settings, metrics, clock, self.hub, self.schemas)
 
@@ -318,6 +326,7 @@ class Runtime:
                 except LogFenced as fenced:
                     logger.warning("passed over, or the log is not as it was (%s); starting afresh", fenced)
                     self._worker.close()
+                    self._stand_back()
         except LogUnusable as error:  # a person has to act, and the word says how
             logger.error("the worker has stopped: %s", error)
             self.failure = error
@@ -330,6 +339,27 @@ class Runtime:
             self._worker.close()
             self.schemas.close()
             self._refuse_the_rest()
+
+    def _stand_back(self) -> None:
+        """Waits before it starts afresh, longer each time, where it was passed over several times in a row:
+        two workers under one name would throw each other out without end."""
+        now = time.monotonic()
+        self._fencings = self._fencings + 1 if now < self._fencings_until else 1
+        wait_s = min(2.0 ** (self._fencings - _FENCINGS), _MOST_BACK_S) if self._fencings > _FENCINGS else 0.0
+        self._fencings_until = now + wait_s + _FENCED_AGAIN_S
+        if wait_s:
+            name = f"{self._name!r}" if self._name else "of this host and port"
+            away = LogUnavailable(
+                f"passed over {self._fencings} times in a row: if another process is the worker {name}, too,"
+                " end one of them, or give one another name (setting worker)"
+            )
+            logger.error("%s; waiting for %g s", away, wait_s)
+            self._set_away(away)
+            self._worker.turn_away(away)
+            self._answer_asked()
+            while not self._stopping.is_set() and (left_s := now + wait_s - time.monotonic()) > 0:
+                self._answer_until(time.monotonic() + min(left_s, RETRY_S), away)
+            self._set_away(None)
 
     def _open(self) -> None:
         while not self._stopping.is_set():

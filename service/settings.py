@@ -62,7 +62,7 @@ class Settings(BaseSettings):
     worker: str = Field(
         "",
         pattern=r"^[A-Za-z0-9._-]{0,200}$",
-        description="name of this worker in the group; a second one under the same name stops the first"
+        description="name of this worker in the group; two under one name throw each other out, and say so"
         " (without it: host and port)",
     )
     partitions: Count = Field(4, description="partitions of the event topics created on Kafka")

@@ -294,6 +294,24 @@ def test_who_asks_before_partitions_have_come_is_not_told_that_there_is_nothing(
     assert drawn(runtime).result(TIMEOUT_S)[1] == []
 
 
+def test_who_is_passed_over_again_and_again_says_why_that_may_be_and_stands_back(
+    running: tuple[Runtime, HeldLog], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime, log = running
+    monkeypatch.setattr("service.runtime._FENCED_AGAIN_S", 3600.0)
+    for _ in range(3):
+        log.fences = True
+        eventually(lambda: runtime.caught_up and not log.fences, "it is at work again at once")
+    assert "another name" not in caplog.text
+    monkeypatch.setattr("service.runtime._MOST_BACK_S", 3600.0)
+    monkeypatch.setattr("service.runtime._FENCINGS", -20)
+    log.fences = True
+    eventually(lambda: "passed over 4 times in a row" in caplog.text, "it stands back")
+    with pytest.raises(LogUnavailable, match=r"another process is the worker .* another name"):
+        runtime.send("s", events(a=1), wait=True).result(TIMEOUT_S)
+    assert drawn(runtime).result(TIMEOUT_S)[1] == [], "from memory"
+
+
 # ---- when somebody begins to listen
 
 
