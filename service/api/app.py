@@ -49,7 +49,8 @@ Continual range queries over streams of events. Register a source, then queries 
 the source's topic; read what matched, and which stream entered or left which query.
 
 Every error is `application/problem+json` with the field and the reason class. A change is answered when it
-holds: `active_from` names the first offset of each partition that sees it.
+holds: `active_from` names the first offset of each partition that sees all of it; of more than 1,000 queries
+in one request some are seen earlier.
 """
 
 #: ``bulk`` and ``collection`` come first: their paths begin like that of one query; so does ``overview``. The
