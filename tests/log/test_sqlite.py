@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,13 +23,14 @@ from service.log.port import (
     Message,
     Output,
     Position,
+    Record,
     StateRecord,
     TopicPartition,
 )
 from service.log.sqlite import SqliteLog
 from service.log.sqlite_backup import back_up
 from service.log.sqlite_file import SCHEMA_VERSION
-from tests.log.sites import begin
+from tests.log.sites import begin, events, values
 
 ZERO = TopicPartition("events.a", 0)
 
@@ -422,6 +424,65 @@ def test_a_full_disk_is_unusable_and_leaves_nothing(path: Path, log: SqliteLog) 
         log.append_events("events.a", [Message(b"k", bytes(5000))] * 100)
     assert log.end_offsets([ZERO]) == {ZERO: 0}
     assert log.append_events("events.a", [Message(b"k", b"small")]) == [(0, 0)]
+
+
+class CommitFails:
+    """A connection whose COMMIT the disk does not take."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        if statement == "COMMIT":
+            raise sqlite3.OperationalError("disk I/O error")
+        return self._connection.execute(statement, *values)
+
+
+def test_a_commit_that_the_disk_does_not_take_moves_nothing(path: Path, log: SqliteLog) -> None:
+    begin(log, "events.a", partitions=1)
+    writer, log._writer = log._writer, CommitFails(log._writer)  # type: ignore[arg-type, assignment]
+    with pytest.raises(LogUnusable, match="disk I/O error"):
+        log.append_events("events.a", [Message(b"k", b"lost")])
+    with pytest.raises(LogUnusable, match="disk I/O error"):
+        log.commit(Commit([Output("matches", b"k", b"lost")], {}, {ZERO: Position(1, 1)}))
+    assert log.end_offsets([ZERO]) == {ZERO: 0}
+    assert not log.poll(timeout_s=0, max_records=10).chunks
+    log._writer = writer
+    assert log.append_events("events.a", [Message(b"k", b"v")]) == [(0, 0)]
+    assert values(events(log, 1)) == [b"v"]
+    log.commit(Commit([Output("matches", b"k", b"told")], {}, {ZERO: Position(1, 1)}))
+    records, _ = log.read("matches", after=0, limit=10)
+    assert [(one.offset, one.value) for one in records] == [(0, b"told")]
+
+
+def test_a_poll_that_fails_skips_nothing(path: Path, log: SqliteLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin(log, "events.a", "events.b", partitions=1)
+    for topic in ("events.a", "events.b"):
+        log.append_events(topic, [Message(b"k", topic.encode())])
+    read_on, calls = log._read_on, []
+
+    def fails_late(topic: str, offset: int, limit: int) -> tuple[list[Record], int]:
+        calls.append(topic)
+        if len(calls) == 2:
+            raise LogUnavailable("locked")
+        return read_on(topic, offset, limit)
+
+    monkeypatch.setattr(log, "_read_on", fails_late)
+    with pytest.raises(LogUnavailable):
+        log.poll(timeout_s=0, max_records=10)
+    assert sorted(values(events(log, 2))) == [b"events.a", b"events.b"]
+
+
+def test_the_file_is_as_safe_from_a_loss_of_power_as_is_promised(path: Path, log: SqliteLog) -> None:
+    """Whole commits may be lost from the end, but the file is never torn."""
+    log.open()
+    for connection in (log._writer, log._reader, log._poller):
+        assert connection is not None
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA synchronous").fetchone() == (1,), "NORMAL"
 
 
 def test_a_poll_of_large_messages_is_bounded_in_bytes(tmp_path: Path) -> None:

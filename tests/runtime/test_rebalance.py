@@ -242,6 +242,37 @@ def test_a_timer_that_is_due_while_the_log_is_away_loses_nothing() -> None:
     assert sorted(_borders(store)) == told
 
 
+def test_a_timer_that_is_due_waits_for_events_that_are_there() -> None:
+    store, now = Store(partitions=1), [1_000]
+    worker = _begun(MemoryLog(store), clock=lambda: now[0])
+    _command(worker, PutSource("s", {"attributes": {"x": "number"}, "stream_ttl": "10s"}))
+    _settle(worker)
+    _send(store, "a", 1)
+    _settle(worker)
+    now[0] += 11_000
+    _send(store, "a", 2)
+    _settle(worker)
+    assert _borders(store) == [("a", 1, [], ["q"]), ("a", 2, ["q"], [])]
+
+
+def test_who_asks_is_not_told_of_partitions_as_they_were_before_a_command() -> None:
+    log = MemoryLog(Store(partitions=1))
+    worker = _begun(log)
+    log.begin_rebalance()
+    _settle(worker)
+    assert worker.ask(_ignore_all), "they may come back as they were"
+    _command(worker, PutQuery(None, {"id": "r", "source": "s", "where": "x >= 0"}))
+    _settle(worker)
+    assert not worker.ask(lambda: _fail(AssertionError("there is nothing to be asked about")))
+    log.end_rebalance()
+    _settle(worker)
+    assert worker.ask(_ignore_all)
+
+
+def _ignore_all() -> None:
+    pass
+
+
 class _EndsAway(MemoryLog):
     is_away = False
 

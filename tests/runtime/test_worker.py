@@ -15,7 +15,17 @@ from service.deliveries import Delivery
 from service.engine.commands import Command, DeleteQuery, Outcome, PatchQuery, PutQuery, PutSource
 from service.engine.effects import Batch, CommandEffects, EventEffects, Task
 from service.engine.engine import Engine, EngineLimits
-from service.log.port import Commit, Log, LogFenced, LogMoved, LogUnavailable, Message, Polled, Record
+from service.log.port import (
+    Commit,
+    Log,
+    LogFenced,
+    LogMoved,
+    LogUnavailable,
+    Message,
+    Polled,
+    Record,
+    TopicPartition,
+)
 from service.log.sqlite import SqliteLog
 from service.metrics import Metrics
 from service.model import Reason, Refusal
@@ -717,6 +727,31 @@ def test_a_step_ends_with_refusals_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode, "MOST_ROWS", 8)
     assert _steps_of(messages, most_matches=8 * REFUSED_AS) == [{0: 2}, {0: 4}, {0: 5}]
     assert _steps_of(messages, most_matches=16 * REFUSED_AS) == [{0: 4}, {0: 5}]
+
+
+def test_nothing_more_is_read_of_a_partition_of_which_something_waits() -> None:
+    store = Store(partitions=1)
+    log = MemoryLog(store)
+    worker = Worker(
+        log,
+        Engine,
+        Metrics(),
+        clock=lambda: 1000,
+        max_message_bytes=1 << 20,
+        max_batch_events=3,
+        most_matches=10,
+    )
+    worker.open()
+    _ask(worker, PutSource("s", {"attributes": {"x": "number"}}))
+    _ask(worker, *(PutQuery(None, QUERY | {"id": f"q{n}"}) for n in range(10)))
+    task, waited = Task(TOPIC, 0), []
+    for _ in range(12):
+        store.append(TOPIC, Message(None, b'{"stream_id": "a", "x": 1}', 0))
+    while worker.positions.get(task, 0) < 12:
+        worker.step([], timeout_s=0)
+        if worker.positions.get(task):
+            waited.append(log._readers[TopicPartition(*task)] - worker.positions[task])
+    assert waited == [2, 1, 0] * 4, "a message a step, and a poll when there is none left"
 
 
 def test_queries_that_come_make_slices_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
