@@ -47,6 +47,8 @@ MEASURE_EVERY_S = 5.0
 _FENCINGS = 3
 _FENCED_AGAIN_S = 60.0
 _MOST_BACK_S = 30.0
+#: How long who is let into the log just as it is to stop has to leave it again; s.
+_LET_IN_S = 1.0
 
 
 class Busy(Exception):
@@ -146,6 +148,8 @@ class Runtime:
         self._asked: deque[_Question] = deque()
         self._stopping = threading.Event()
         self._ready = threading.Event()
+        #: nothing is under way: it has ended, or only waits to be let into the log
+        self._still = threading.Event()
         self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
         self.failure: BaseException | None = None
         self.hub = Hub(
@@ -166,12 +170,13 @@ class Runtime:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Ends the worker after its current step, leaves the group and raises what it had died of, if so."""
+        """Ends the worker after its current step, leaves the group and raises what it had died of, if so. One
+        that a log keeps waiting at the door has nothing to end."""
         self._stopping.set()
         self._log.wake()
-        self._thread.join(timeout_s)
-        if self._thread.is_alive():
+        if not self._still.wait(timeout_s):
             raise TimeoutError(f"the worker has not stopped within {timeout_s} s")
+        self._thread.join(min(timeout_s, _LET_IN_S))
         if self.failure is not None:
             raise self.failure
 
@@ -339,6 +344,7 @@ class Runtime:
             self._worker.close()
             self.schemas.close()
             self._refuse_the_rest()
+            self._still.set()
 
     def _stand_back(self) -> None:
         """Waits before it starts afresh, longer each time, where it was passed over several times in a row:
@@ -364,7 +370,9 @@ class Runtime:
     def _open(self) -> None:
         while not self._stopping.is_set():
             try:
+                self._still.set()
                 self._worker.connect()
+                self._still.clear()
                 self._unready()
                 with at_start():
                     self._worker.load()

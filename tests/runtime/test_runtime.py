@@ -294,6 +294,23 @@ def test_who_asks_before_partitions_have_come_is_not_told_that_there_is_nothing(
     assert drawn(runtime).result(TIMEOUT_S)[1] == []
 
 
+def test_a_stop_does_not_wait_for_a_log_that_lets_nobody_in() -> None:
+    knocks, opens = threading.Event(), threading.Event()
+
+    class Shut(HeldLog):
+        def open(self) -> None:
+            knocks.set()
+            assert opens.wait(TIMEOUT_S)
+            super().open()
+
+    runtime = Runtime(Shut(Store(partitions=1)), Settings(), Metrics())  # type: ignore[arg-type]
+    runtime.start()
+    assert knocks.wait(TIMEOUT_S)
+    runtime.stop(0.01)
+    opens.set()
+    eventually(lambda: not runtime._thread.is_alive(), "it has ended")
+
+
 def test_who_is_passed_over_again_and_again_says_why_that_may_be_and_stands_back(
     running: tuple[Runtime, HeldLog], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
