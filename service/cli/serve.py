@@ -74,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)  # else a line for each schema that is asked for
     # The client warns of slow requests and moving coordinators in normal running; what matters is raised.
     logging.getLogger("kafka").setLevel(logging.ERROR)
+    # What ends a producer is raised, and that another worker has taken the pen is no trouble at all.
+    logging.getLogger("kafka.producer.transaction_manager").setLevel(logging.CRITICAL)
     try:
         return _serve(settings)
     except SettingsError as error:
