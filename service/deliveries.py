@@ -14,22 +14,25 @@ from dataclasses import dataclass, field
 
 from service.engine.effects import EventEffects, Task
 from service.log.port import Message, Output
-from service.wire import Written
+from service.tenants import DEFAULT_TENANT
+from service.wire import Written, owner
 
 
 @dataclass(slots=True, eq=False)
 class Delivery:
     """Messages that somebody waits for: ``done`` is called after the commit of the last of them.
 
-    ``outputs`` is what they caused, in order; ``removed`` whether a tombstone among them removed a stream.
+    ``outputs`` is what they caused that ``tenant`` is told, in order: its own records and the dead letters.
+    What others are told leaves no trace here. ``removed``: whether a tombstone among them removed a stream.
     ``elsewhere``: some are in partitions of another worker, who tells of none here; they will be processed.
-    ``too_long``: what they caused comes to more than ``room`` bytes, and is not here.
+    ``too_long``: the outputs come to more than ``room`` bytes, and are not here.
     """
 
     topic: str
     messages: Sequence[Message]
     done: Callable[[Delivery], None]
     failed: Callable[[BaseException], None]
+    tenant: str = DEFAULT_TENANT
     room: float = math.inf
     positions: list[tuple[int, int]] = field(default_factory=list)
     outputs: list[Output] = field(default_factory=list)
@@ -40,11 +43,13 @@ class Delivery:
     open: int = 0
 
     def note(self, output: Output) -> None:
-        """Adds a record that the messages have caused."""
+        """A record that the messages have caused: adds it, if it is for the tenant."""
+        if self.too_long or owner(output.value) not in (None, self.tenant):
+            return
         self.room -= len(output.value) + len(output.key or b"")
         if self.room >= 0:
             self.outputs.append(output)
-        elif not self.too_long:
+        else:
             self.outputs, self.too_long = [], True
 
 

@@ -33,6 +33,7 @@ from service.model import Reason, Refusal
 from service.registry import NoRegistry, Registry, Schemas
 from service.requests import CommandRequest
 from service.settings import Settings
+from service.tenants import DEFAULT_TENANT
 from service.where import ShapeLimits
 from service.worker import Listener, Worker
 
@@ -60,8 +61,9 @@ class NotRunning(Exception):
 
 
 class Receipt(NamedTuple):
-    """Where messages lie in the log, (partition, offset) each; with ``wait``, what they caused, in order, or
-    None where another worker processes some of them, or where that is longer than an answer may be."""
+    """Where messages lie in the log, (partition, offset) each; with ``wait``, what the sender is told of
+    them, in order, or None where another worker processes some, or where that is longer than an answer may
+    be."""
 
     positions: list[tuple[int, int]]
     outputs: list[Output] | None
@@ -213,8 +215,11 @@ class Runtime:
         )
         return future
 
-    def send(self, source: str, messages: Sequence[Message], *, wait: bool) -> Future[Receipt]:
-        """Appends messages to the topic of a source. ``wait``: done when they are processed and committed.
+    def send(
+        self, source: str, messages: Sequence[Message], *, wait: bool, tenant: str = DEFAULT_TENANT
+    ) -> Future[Receipt]:
+        """Appends messages to the topic of a source. ``wait``: done when they are processed and committed,
+        with what ``tenant`` is told of them.
 
         Raises Refusal (in the future) for an unknown source."""
         future: Future[Receipt] = Future()
@@ -228,6 +233,7 @@ class Runtime:
                     messages,
                     lambda one: _settle(future, _receipt(one)),
                     lambda error: _fail(future, error),
+                    tenant=tenant,
                     room=self._most_answer_bytes,
                 )
             )

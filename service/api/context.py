@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated, Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -94,7 +95,8 @@ class Service:
 
     async def send(self, source: str, messages: Sequence[Message], *, wait: bool) -> Receipt:
         """Puts messages on a source's topic; ``wait``: returns when they are processed and committed."""
-        return await _result(await asyncio.to_thread(self.runtime.send, source, messages, wait=wait))
+        send = partial(self.runtime.send, source, messages, wait=wait, tenant=self.tenant)
+        return await _result(await asyncio.to_thread(send))
 
     async def remove_stream(self, source: str, stream_id: str) -> bool | None:
         return await _result(self.runtime.remove_stream(source, stream_id))

@@ -23,7 +23,6 @@ from service.log.port import Message, Output
 from service.model import Reason, Refusal, Source
 from service.runtime import Receipt
 from service.trial import Tried, try_some
-from service.wire import owner
 
 router = APIRouter(prefix="/v1", tags=["events"])
 
@@ -138,8 +137,8 @@ async def send_events(
     goes to the dead letters; with `wait=true` the answer counts these and has them among the outputs, with
     the records of the key's tenant. Where several workers share the partitions of a topic, `wait=true` is
     answered with 202 as soon as one of the events lies in another worker's: that one tells what it causes. So
-    it is, once they are processed, where what they caused is longer than the setting max_answer_bytes: read
-    it on its topics."""
+    it is, once they are processed, where these outputs are longer than the setting max_answer_bytes: read
+    them on their topics."""
     body, media = await read_body(request, service.settings), media_of(request)
     source = await service.source(sending.source)
     check_media(media, source)
@@ -151,13 +150,11 @@ async def send_events(
     ]
     if receipt.outputs is None:
         return json_answer({"positions": positions}, 202)
-    return Response(_processed(positions, receipt, service.tenant), 200, media_type="application/json")
+    return Response(_processed(positions, receipt), 200, media_type="application/json")
 
 
-def _processed(positions: list[dict[str, Any]], receipt: Receipt, tenant: str) -> bytes:
-    """What the tenant is told, and the dead letters, which are of these events."""
-    told = (output for output in receipt.outputs or () if owner(output.value) in (None, tenant))
-    outputs = [_output(output) for output in told]
+def _processed(positions: list[dict[str, Any]], receipt: Receipt) -> bytes:
+    outputs = [_output(output) for output in receipt.outputs or ()]
     return msgspec.json.encode({"positions": positions, "refused": receipt.refused, "outputs": outputs})
 
 

@@ -376,6 +376,31 @@ def test_records_are_numbered_as_if_there_were_no_others(tenants: Tenants) -> No
     assert operator.get("/v1/topics/matches").json()["next"] > whole["next"]
 
 
+def test_who_waits_for_events_does_not_notice_that_others_are_told_more_than_an_answer(
+    tmp_path: Path,
+) -> None:
+    """Whatever others have around an event: else their borders could be found by trying."""
+    file = tmp_path / "keys.toml"
+    root, mine, other = (
+        add_key(file, name, Role.ADMIN, tenant=name) for name in ("default", "mine", "other")
+    )
+    with running(tmp_path, keys_file=str(file), max_answer_bytes=2_000) as service:
+        source = {"attributes": {"x": "number"}}
+        service.with_key(root).put("/v1/sources/s", json=source).raise_for_status()
+        for key in (root, other):
+            near = {**WHOLE, "where": "41 <= x < 42", "on": ["match", "enter", "leave"]}
+            service.with_key(key).put("/v1/queries/near", json=near).raise_for_status()
+        alternating = [{"stream_id": "p", "x": x} for x in (41, 43) * 20]
+        at = "/v1/events?source=s&wait=true"
+        for key in (root, other):
+            assert service.with_key(key).post(at, json=alternating).status_code == 202
+        answer = service.with_key(mine).post(at, json=alternating)
+        assert (answer.status_code, answer.json()["outputs"]) == (200, [])
+        service.with_key(mine).put("/v1/queries/own", json=WHOLE).raise_for_status()
+        answer = service.with_key(mine).post(at, json=[{"stream_id": "q", "x": 43}, *alternating, {"x": 0}])
+        assert answer.status_code == 202, "its own and the dead letters count"
+
+
 # ---- what is shared
 
 
