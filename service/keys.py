@@ -207,7 +207,8 @@ def _ids(table: str) -> set[str]:
 def edit(path: Path, change: Callable[[str], str]) -> None:
     """Replaces the file by what ``change`` makes of its text, at once and with nobody in between.
 
-    A file that was not there is made for its owner alone. Raises KeysError, OSError.
+    The file keeps its owner, group and mode: the service reads it under a user of its own. One that was not
+    there is made for whoever makes it, alone. Raises KeysError, OSError; then all is as it was.
     """
     target = path.resolve()
     folder = os.open(target.parent, os.O_RDONLY)
@@ -216,16 +217,32 @@ def edit(path: Path, change: Callable[[str], str]) -> None:
         there = target.exists()
         document = change(target.read_text() if there else "")
         fresh = target.with_name(f".{target.name}.new")
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
-            out.write(document)
-            out.flush()
-            os.fsync(out.fileno())
-        if there:
-            shutil.copymode(target, fresh)
-        fresh.replace(target)
+        try:
+            with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
+                out.write(document)
+                out.flush()
+                os.fsync(out.fileno())
+            if there:
+                _keep_owner(target, fresh)
+                shutil.copymode(target, fresh)
+            fresh.replace(target)
+        finally:
+            fresh.unlink(missing_ok=True)
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _keep_owner(old: Path, fresh: Path) -> None:
+    """Raises KeysError where this user may not give files to the old one's owner and group."""
+    owner = old.stat()
+    try:
+        os.chown(fresh, owner.st_uid, owner.st_gid)
+    except PermissionError:
+        raise KeysError(
+            f"belongs to the user {owner.st_uid} and the group {owner.st_gid} and would not any more: do this"
+            " as that user, or as root; nothing has changed"
+        ) from None
 
 
 class KeyRing:

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import hmac
 import logging
+import os
 import stat
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -350,6 +351,38 @@ def test_an_edit_keeps_the_mode_and_a_new_file_is_its_owners_alone(tmp_path: Pat
     assert link.is_symlink()
     assert len(read_keys(path.read_text())) == 2
     assert sorted(one.name for one in tmp_path.iterdir()) == ["keys.toml", "link.toml"]
+
+
+def test_an_edit_keeps_the_owner_and_where_it_may_not_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service reads the file as a user of its own: what root revokes must end there."""
+    _, key = made()
+    path = written(tmp_path / "keys.toml", key)
+    given: list[tuple[int, int, str]] = []
+    monkeypatch.setattr(os, "chown", lambda to, *owner: given.append((*owner, Path(to).read_text())))
+    owner = path.stat()
+    edit(path, lambda document: without_key(document, key.id))
+    assert given == [(owner.st_uid, owner.st_gid, path.read_text())] and not read_keys(path.read_text())
+
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "chown", refused)
+    with pytest.raises(KeysError, match=f"user {owner.st_uid} .* as root; nothing has changed"):
+        edit(path, lambda document: with_key(document, key))
+    assert not read_keys(path.read_text()) and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_a_key_that_root_revokes_is_revoked_for_the_service(tmp_path: Path) -> None:
+    _, key = made()
+    path = written(tmp_path / "keys.toml", key)
+    path.chmod(0o600)
+    os.chown(path, 65_534, 65_533)
+    edit(path, lambda document: without_key(document, key.id))
+    found = path.stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (65_534, 65_533, 0o600)
 
 
 def test_edits_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
