@@ -4,6 +4,9 @@ Idea: nobody who handles events waits for a network. ``look`` gives what is know
 a thread; whoever asked is told when there is news, and asks again. What an id means never changes, so an
 answer is kept; that there is none is believed for a while only, since a replica of a registry may be behind.
 
+A request has one deadline, from the name's look-up to the last byte, however slowly it goes on: hence the
+event loop of the thread, which can be left at any await.
+
 An id is unknown only if the registry says so in so many words (``error_code`` 40403). Whatever else it
 answers, or not, is ``trouble``: it is asked again, and the events wait.
 
@@ -12,6 +15,7 @@ Not for: understanding schemas (``decode_binary``). Thread-safe.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import threading
@@ -113,7 +117,7 @@ class Registry:
         self._closing = False
         self._news: Callable[[], None] = lambda: None
         self._thread: threading.Thread | None = None
-        self._client: httpx.Client | None = self._connect()
+        self._client: httpx.AsyncClient | None = self._connect()
 
     def close(self) -> None:
         """Ends the thread with its current request, for which nobody waits long."""
@@ -177,22 +181,23 @@ class Registry:
     # ---- the thread
 
     def _run(self) -> None:
-        while (id := self._next()) is not None:
-            try:
-                schema = self._fetch(id)
-            except SchemasUnavailable as away:
-                self._fail(id, str(away))
-                continue
-            with self._changed:
-                self._asked.pop(id, None)
-                if schema is None:
-                    _keep(self._unknown_until, id, time.monotonic() + UNKNOWN_S)
-                else:
-                    _keep(self._known, id, schema)
-                self._changed.notify_all()
-            self._news()
-        if self._client is not None:
-            self._client.close()
+        with asyncio.Runner() as loop:
+            while (id := self._next()) is not None:
+                try:
+                    schema = loop.run(self._fetch(id))
+                except SchemasUnavailable as away:
+                    loop.run(self._disconnect())  # the next one reads the files of its secrets anew
+                    self._fail(id, str(away))
+                    continue
+                with self._changed:
+                    self._asked.pop(id, None)
+                    if schema is None:
+                        _keep(self._unknown_until, id, time.monotonic() + UNKNOWN_S)
+                    else:
+                        _keep(self._known, id, schema)
+                    self._changed.notify_all()
+                self._news()
+            loop.run(self._disconnect())
 
     def _next(self) -> int | None:
         """Waits for an id whose turn has come; None: it is to end. Those that nobody asks for any more, which
@@ -221,13 +226,10 @@ class Registry:
                 asked.pause_s = min(2 * asked.pause_s, MAX_RETRY_S)
             self._changed.notify_all()
         self._news()
-        if self._client is not None:
-            self._client.close()
-        self._client = None  # the next one reads the files of its secrets anew
 
     # ---- one request
 
-    def _connect(self) -> httpx.Client:
+    def _connect(self) -> httpx.AsyncClient:
         """A client. What it says of itself comes from the settings, and nothing from the environment."""
         # Imported here: a service without a registry does without their start-up time.
         import httpx
@@ -246,20 +248,28 @@ class Registry:
             password = settings.secret("schema_registry_password") or ""
             auth = httpx.BasicAuth(settings.schema_registry_user, password)
         verify = registry_context(settings) if self._url.startswith("https:") else True
-        return httpx.Client(
-            verify=verify, auth=auth, headers=headers, timeout=self._timeout_s, trust_env=False
-        )
+        # Its own timeouts would be of single reads: see ``_fetch``.
+        return httpx.AsyncClient(verify=verify, auth=auth, headers=headers, timeout=None, trust_env=False)
 
-    def _fetch(self, id: int) -> Registered | None:
+    async def _disconnect(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+        self._client = None
+
+    async def _fetch(self, id: int) -> Registered | None:
         """One schema, None if the registry has none. Raises SchemasUnavailable."""
         url = f"{self._url}/schemas/ids/{id}"
         try:
             if self._client is None:
                 self._client = self._connect()
-            with self._client.stream("GET", url) as answer:
-                status, body = answer.status_code, self._body(answer)
+            async with asyncio.timeout(self._timeout_s), self._client.stream("GET", url) as answer:
+                status, body = answer.status_code, await _body(answer, url)
         except SchemasUnavailable:
             raise
+        except TimeoutError:
+            raise SchemasUnavailable(
+                f"the schema registry takes longer than {self._timeout_s:g} s ({url})"
+            ) from None
         except Exception as error:  # the library's, the socket's, those of TLS and of the settings' files
             raise SchemasUnavailable(
                 f"the schema registry cannot be asked ({url}: {type(error).__name__}: {error})"
@@ -276,18 +286,17 @@ class Registry:
             raise SchemasUnavailable(f"the schema registry answers {status} ({url}){_hint(status)}")
         return _registered(told, url)
 
-    def _body(self, answer: httpx.Response) -> bytes:
-        """The body, if it comes in time and is not too long."""
-        deadline = time.monotonic() + self._timeout_s
-        body = bytearray()
-        for chunk in answer.iter_raw():
-            body += chunk
-            if len(body) > MAX_ANSWER_BYTES or time.monotonic() > deadline:
-                raise SchemasUnavailable(
-                    f"the schema registry answers with more than {MAX_ANSWER_BYTES} bytes, or for longer than"
-                    f" {self._timeout_s:g} s ({answer.url})"
-                )
-        return bytes(body)
+
+async def _body(answer: httpx.Response, url: str) -> bytes:
+    """The body, if it is not too long."""
+    body = bytearray()
+    async for chunk in answer.aiter_raw():
+        body += chunk
+        if len(body) > MAX_ANSWER_BYTES:
+            raise SchemasUnavailable(
+                f"the schema registry answers with more than {MAX_ANSWER_BYTES} bytes ({url})"
+            )
+    return bytes(body)
 
 
 def _registered(told: dict[str, Any], url: str) -> Registered:

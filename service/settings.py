@@ -261,7 +261,9 @@ class Settings(BaseSettings):
     )
     schema_registry_key_password: SecretStr | None = Field(None, description="password of that key")
     schema_registry_key_password_file: str = Field("", description="file with it")
-    schema_registry_timeout_s: Seconds = Field(10.0, description="how long one answer of it may take")
+    schema_registry_timeout_s: Seconds = Field(
+        10.0, description="how long it may take to be asked and to answer, to the last byte"
+    )
 
     queue_size: Count = Field(1_000, description="requests that may wait for the owner thread; then 503")
 

@@ -10,16 +10,18 @@ import json
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 _TIMEOUT_S = 30
+_TRICKLE_S = 0.05
 
 
 class FakeRegistry:
     """``schemas`` are its answers by id. ``mood`` is how it answers: "well", a status, "garbage", "no schema"
-    (JSON, but none), "silence" (until ``heard`` is set), "cut" (in the middle of an answer), "endless"."""
+    (JSON, but none), "silence" (until ``heard`` is set), "cut" (in the middle of an answer), "slow head" and
+    "slow body" (byte by byte, until ``heard`` is set), "moved" (all is at another address)."""
 
     def __init__(self) -> None:
         self.schemas: dict[int, dict[str, Any]] = {}
@@ -41,6 +43,8 @@ class FakeRegistry:
             return 401, b'{"error_code": 401, "message": "Unauthorized"}'
         if isinstance(self.mood, int):
             return self.mood, b"<html>trouble</html>"
+        if self.mood == "moved":
+            return 301, b""
         if self.mood == "garbage":
             return 200, b"\xff\xfe{"
         if self.mood == "no schema":
@@ -72,22 +76,27 @@ def _handler(registry: FakeRegistry) -> type[BaseHTTPRequestHandler]:
                 return
             status, body = registry.answer(self.path, self.headers.get("Authorization"))
             self.send_response(status)
-            if registry.mood == "endless":
-                self._endless()
+            if registry.mood in ("slow head", "slow body"):
+                self._trickle()
                 return
+            if registry.mood == "moved":
+                self.send_header("Location", f"{registry.url}/moved{self.path}")
             self.send_header("Content-Length", str(len(body) + (registry.mood == "cut")))
             self.end_headers()
             self.wfile.write(body)
             self.close_connection = registry.mood == "cut"
 
-        def _endless(self) -> None:
-            self.send_header("Transfer-Encoding", "chunked")
-            self.end_headers()
-            try:
-                while not registry.heard.is_set():
-                    self.wfile.write(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
-            except OSError:  # the client has had enough
-                self.close_connection = True
+        def _trickle(self) -> None:
+            self.close_connection = True
+            if registry.mood == "slow body":
+                self.send_header("Content-Length", "1000000")
+                self.end_headers()
+            else:
+                self.flush_headers()
+                self.wfile.write(b"X-Slow: ")
+            with suppress(OSError):  # the client has had enough
+                while not registry.heard.wait(_TRICKLE_S):
+                    self.wfile.write(b" ")
 
         def log_message(self, format: str, *args: Any) -> None:
             pass

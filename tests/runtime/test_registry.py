@@ -65,7 +65,8 @@ def test_a_schema_is_asked_for_once(there: FakeRegistry, registry: Registry) -> 
 
 
 @pytest.mark.parametrize(
-    "mood", [500, 503, 404, 301, 401, "garbage", "no schema", "silence", "cut", "endless"]
+    "mood",
+    [500, 503, 404, 401, "moved", "garbage", "no schema", "silence", "cut", "slow head", "slow body"],
 )
 def test_a_registry_in_trouble_is_asked_again(
     there: FakeRegistry, registry: Registry, mood: str | int
@@ -83,6 +84,52 @@ def test_a_registry_in_trouble_is_asked_again(
     there.heard.set()
     eventually(lambda: registry.look([7]) == {7: Registered(TEXT)}, "the schema is there")
     assert registry.trouble is None
+
+
+@pytest.mark.parametrize("mood", ["silence", "slow head", "slow body"])
+def test_an_answer_has_one_deadline_however_it_trickles_in(
+    there: FakeRegistry, registry: Registry, mood: str
+) -> None:
+    """Each byte of it comes soon enough, and the next schema is asked for all the same."""
+    there.put(7, SCHEMA)
+    there.mood = mood
+    with pytest.raises(SchemasUnavailable, match="takes longer than 0"):
+        registry.wait([7], WAIT_S)
+    there.mood = "well"
+    there.put(8, SCHEMA)
+    assert registry.wait([8], WAIT_S) == {8: Registered(TEXT)}
+
+
+def test_an_answer_that_is_too_long_is_not_read_to_its_end(
+    there: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service.registry, "MAX_ANSWER_BYTES", 1_000)
+    there.put(7, "s" * 900)
+    there.put(8, "s" * 1_000)
+    registry = made(there)
+    assert registry.wait([7], WAIT_S)
+    with pytest.raises(SchemasUnavailable, match="more than 1000 bytes"):
+        registry.wait([8], WAIT_S)
+    registry.close()
+
+
+def test_no_other_address_is_followed(there: FakeRegistry, registry: Registry) -> None:
+    """It would be shown the secrets that are for this one."""
+    there.mood = "moved"
+    with pytest.raises(SchemasUnavailable, match="answers 301"):
+        registry.wait([7], WAIT_S)
+    assert set(there.asked) == {"/schemas/ids/7"}
+
+
+def test_so_many_schemas_are_kept(
+    there: FakeRegistry, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service.registry, "MAX_KEPT", 2)
+    for id in (7, 8, 9):
+        there.put(id, SCHEMA)
+        registry.wait([id], WAIT_S)
+    assert registry.look([8, 9]).keys() == {8, 9}
+    assert registry.wait([7], WAIT_S) and there.asked.count("/schemas/ids/7") == 2
 
 
 def test_a_schema_that_always_fails_holds_up_no_other(there: FakeRegistry, registry: Registry) -> None:
@@ -305,6 +352,17 @@ def test_events_wait_for_their_schemas_and_no_others(there: FakeRegistry, world:
     assert [record["origin"]["offset"] for record in matches] == [0, 1, 2, 3]
     assert [record["queries"] for record in matches] == [["q"], *[["late", "q"]] * 3]
     assert world.records("dead_letter") == []
+
+
+def test_an_answer_that_trickles_in_is_told(there: FakeRegistry, world: World) -> None:
+    there.put(7, SCHEMA)
+    there.mood = "slow head"
+    world.send(event(1))
+    world.until(lambda: world.worker.held is not None, "the worker says what is wrong")
+    assert "takes longer than 0.5 s" in (world.worker.held or "")
+    there.mood = "well"
+    world.until(lambda: world.position() == 1, "the event is read")
+    assert world.worker.held is None
 
 
 def test_an_id_that_the_registry_does_not_know_is_a_dead_letter(there: FakeRegistry, world: World) -> None:
