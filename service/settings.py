@@ -32,6 +32,9 @@ from service.model import MOST_DISJUNCTS, MOST_VERTICES
 
 PREFIX = "RANGEWATCH_"
 
+#: What addresses have beside a password or a token: settings of addresses may have none of these.
+_OF_SECRETS = frozenset("@?#")
+
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -277,7 +280,8 @@ class Settings(BaseSettings):
     @classmethod
     def _known_log(cls, value: str) -> str:
         kind, _, place = value.partition(":")
-        if kind not in ("sqlite", "kafka") or not place:
+        has_secrets = kind == "kafka" and _OF_SECRETS & set(place)  # errors and logs show it
+        if kind not in ("sqlite", "kafka") or not place or has_secrets:
             raise ValueError("must be sqlite:FILE or kafka:HOST:PORT,...")
         return value
 
@@ -414,6 +418,8 @@ def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Setti
         return Configured(**flags)
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{path} is not TOML: {error}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{path} is not UTF-8") from None
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {error.strerror}") from None
     except ValidationError as error:
@@ -427,5 +433,7 @@ def _problem(error: Any, path: Path | None) -> str:
     told: str = error["msg"].removeprefix("Value error, ")
     if not name:  # of several settings together; the input would be all of them
         return told
-    given = "" if name in secret_names() else f", not {error['input']!r}"
+    # Nobody knows where the password is in an address that is wrong.
+    may_tell = name not in secret_names() and not _OF_SECRETS & set(str(error["input"]))
+    given = f", not {error['input']!r}" if may_tell else ""
     return f"setting {name!r}: {told}{given}"

@@ -59,6 +59,37 @@ def test_a_mistake_is_named(config: Path, text: str, named: str) -> None:
         load_settings({}, config)
 
 
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        *(
+            ("schema_registry_url", f"http://{rest}")
+            for rest in ("svc:hunter2@reg", "svc:hun/ter2@reg", "reg/?key=hunter2", "reg#hunter2")
+        ),
+        ("log", "kafka:svc:hunter2@broker:9092"),
+        ("log", "kafka://svc:hunter2@broker:9092"),
+        ("log", "mysql://svc:hunter2@broker/events"),
+        ("topic_prefix", "http://svc:hunter2@reg"),
+    ],
+)
+@pytest.mark.parametrize("place", ["flag", "variable", "file"])
+def test_an_address_with_a_secret_is_refused_and_not_quoted(
+    config: Path, monkeypatch: pytest.MonkeyPatch, place: str, name: str, address: str
+) -> None:
+    config.write_text(f'{name} = "{address}"\n' if place == "file" else "")
+    if place == "variable":
+        monkeypatch.setenv(f"RANGEWATCH_{name.upper()}", address)
+    with pytest.raises(SettingsError, match=f"setting '{name}'") as refused:
+        load_settings({name: address} if place == "flag" else {}, config)
+    assert "ter2" not in str(refused.value)
+
+
+def test_a_file_that_is_not_utf8_is_named(config: Path) -> None:
+    config.write_bytes(b'host = "\xff"')
+    with pytest.raises(SettingsError, match=r"settings\.toml is not UTF-8"):
+        load_settings({}, config)
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"nowhere\.toml"):
         load_settings({}, tmp_path / "nowhere.toml")
