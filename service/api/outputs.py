@@ -13,7 +13,7 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from service.api.context import LiveService, Service
+from service.api.context import LiveService
 from service.api.problems import ProblemError, documented
 from service.api.shapes import TopicPage, answer
 from service.log.port import Record
@@ -77,24 +77,29 @@ async def read_topic(topic: str, reading: Annotated[Reading, Query()], service: 
     `limit` records of all and are shown its own. On Kafka consumers read the topics themselves (501).
     `dead_letter` has events of everybody: for admins of the default tenant only."""
     service.check_limit(reading.limit)
+    topic, tenant = _known(topic), service.tenant
+    after, limit, most_bytes = reading.after, reading.limit, service.settings.max_answer_bytes
     try:
-        records, after = await asyncio.to_thread(_read, service, _known(topic), reading)
+        if tenant == DEFAULT_TENANT:
+            page = await asyncio.to_thread(_read, service.runtime, topic, after, limit, most_bytes)
+        else:
+            own = service.own_records
+            page = await own.read(service.runtime, topic, tenant, after, limit, most_bytes)
     except NotImplementedError:
         detail = f"this service runs on Kafka: read the topic {service.settings.topic_prefix}{topic} there"
         raise ProblemError(501, "not_supported", "topic", detail) from None
-    page = {"records": [_record(record) for record in records], "next": after}
-    return Response(msgspec.json.encode(page), media_type="application/json")
+    records, next_ = page
+    told = {"records": [_record(record) for record in records], "next": next_}
+    return Response(msgspec.json.encode(told), media_type="application/json")
 
 
-def _read(service: Service, topic: str, reading: Reading) -> tuple[list[Record], int]:
-    runtime, after = service.runtime, reading.after
-    limit, most_bytes = reading.limit, service.settings.max_answer_bytes
-    if service.tenant != DEFAULT_TENANT:
-        return service.own_records.read(runtime, topic, service.tenant, after, limit, most_bytes)
+def _read(
+    runtime: Runtime, topic: str, after: int, limit: int, most_bytes: float
+) -> tuple[list[Record], int]:
     start = after if after >= 0 else max(0, _end(runtime, topic) + after)
     records, after = runtime.read(topic, start, limit, most_bytes)
     if topic != DEAD_LETTER:
-        records = [record for record in records if owner(record.value) == service.tenant]
+        records = [record for record in records if owner(record.value) == DEFAULT_TENANT]
     return records, after
 
 

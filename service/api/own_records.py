@@ -10,6 +10,7 @@ The first look reads the topic once, O(records); later ones what has come since.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 from array import array
@@ -43,45 +44,59 @@ class _Topic:
 
 
 class OwnRecords:
-    """Any thread."""
+    """For one event loop. The look at a topic goes on in portions, each on a thread that others then have;
+    whoever waits for its turn has none, so requests of other kinds go on."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._turns = asyncio.Lock()
+        self._lock = threading.Lock()  # a request that is given up leaves its portion to the thread
         self._topics: dict[str, _Topic] = {}
 
-    def read(
+    async def read(
         self, log: Reads, topic: str, tenant: str, after: int, limit: int, most_bytes: float
     ) -> tuple[list[Record], int]:
         """A tenant's records from number ``after`` on (-N: the last N), no more once their values come to
         ``most_bytes``, their numbers as offsets, and the number to go on from."""
-        with self._lock:
-            first, offsets = self._kept(log, topic, tenant)
-            start = after if after >= 0 else first + len(offsets) + after
-            start = max(start, first)
-            wanted = offsets[start - first : start - first + limit]
-        records = []
-        for number, offset in enumerate(wanted, start):
-            found, _ = log.read(topic, offset, 1, math.inf)
-            if found and found[0].offset == offset:  # else it has gone meanwhile, and this is another's
-                records.append(found[0]._replace(offset=number))
-                most_bytes -= len(found[0].value or b"")
-                if most_bytes <= 0:
-                    return records, number + 1
-        return records, start + len(wanted)
+        found = None
+        while found is None:
+            async with self._turns:
+                found = await asyncio.to_thread(self._look, log, topic, tenant, after, limit)
+        start, wanted = found
+        return await asyncio.to_thread(_page, log, topic, start, wanted, most_bytes)
 
-    def _kept(self, log: Reads, topic: str, tenant: str) -> tuple[int, array[int]]:
-        """The number of the first of a tenant's records that the log still has, and the offsets of all."""
-        known = self._topics.setdefault(topic, _Topic())
-        while True:
+    def _look(
+        self, log: Reads, topic: str, tenant: str, after: int, limit: int
+    ) -> tuple[int, array[int]] | None:
+        """Looks at the next portion of a topic. Where there is none: the number of the first of the tenant's
+        records that are wanted, and the offsets of these."""
+        with self._lock:
+            known = self._topics.setdefault(topic, _Topic())
             records, known.looked_at = log.read(topic, known.looked_at, _AT_ONCE, _BYTES_AT_ONCE)
-            if not records:
-                break
             for record in records:
                 whose = owner(record.value)
                 if whose is not None and whose != DEFAULT_TENANT:
                     known.offsets.setdefault(whose, array("q")).append(record.offset)
-        # Afterwards: of the records from here on none has been passed over.
-        begin, gone = log.gone(topic)
-        for offsets in known.offsets.values():
-            del offsets[: bisect_left(offsets, begin)]
-        return gone.get(tenant, 0), known.offsets.get(tenant, array("q"))
+            if records:
+                return None
+            # Afterwards: of the records from here on none has been passed over.
+            begin, gone = log.gone(topic)
+            for offsets in known.offsets.values():
+                del offsets[: bisect_left(offsets, begin)]
+            first, offsets = gone.get(tenant, 0), known.offsets.get(tenant, array("q"))
+            start = max(first, after if after >= 0 else first + len(offsets) + after)
+            return start, offsets[start - first : start - first + limit]
+
+
+def _page(
+    log: Reads, topic: str, start: int, wanted: array[int], most_bytes: float
+) -> tuple[list[Record], int]:
+    """The records at these offsets, whose numbers begin with ``start``, and the number to go on from."""
+    records: list[Record] = []
+    for number, offset in enumerate(wanted, start):
+        found, _ = log.read(topic, offset, 1, math.inf)
+        if found and found[0].offset == offset:  # else it has gone meanwhile, and this is another's
+            records.append(found[0]._replace(offset=number))
+            most_bytes -= len(found[0].value or b"")
+            if most_bytes <= 0:
+                return records, number + 1
+    return records, start + len(wanted)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -15,6 +19,7 @@ from service.api.own_records import OwnRecords
 from service.log.port import Commit, Output, Record
 from service.log.sqlite import SqliteLog
 from service.wire import owner
+from tests.api.harness import TIMEOUT_S
 
 TENANTS = ("default", "acme", "beta")
 
@@ -33,6 +38,10 @@ class Reads:
     def gone(self, topic: str) -> tuple[int, dict[str, int]]:
         begin, counts = self.log.gone(topic)
         return begin, dict(counts)
+
+
+def read(own: OwnRecords, *asked: Any) -> tuple[list[Record], int]:
+    return asyncio.run(own.read(*asked))
 
 
 def opened(path: Path) -> SqliteLog:
@@ -64,7 +73,7 @@ def test_numbers_stay_the_same_through_restarts_and_when_older_records_go(tmp_pa
             kept = [(n, value) for n, (at, value) in enumerate(all_) if at >= trimmed]
             after, limit = rng.randrange(-4, len(all_) + 1), rng.randrange(1, 5)
             expected = kept[after:] if after < 0 else [one for one in kept if one[0] >= after]
-            records, next_ = own.read(Reads(log), "matches", tenant, after, limit, math.inf)
+            records, next_ = read(own, Reads(log), "matches", tenant, after, limit, math.inf)
             assert [(one.offset, one.value) for one in records] == expected[:limit]
             if expected:
                 assert next_ == expected[:limit][-1][0] + 1
@@ -78,7 +87,7 @@ def test_what_goes_while_it_is_read_shows_nobody_elses(tmp_path: Path) -> None:
         values = [json.dumps({"tenant": one}).encode() for one in ("acme", "acme", "beta", "beta", "acme")]
         log.commit(Commit([Output("matches", None, value) for value in values], {}, {}))
         reads, own = Reads(log), OwnRecords()
-        assert len(own.read(reads, "matches", "acme", 0, 9, math.inf)[0]) == 3
+        assert len(read(own, reads, "matches", "acme", 0, 9, math.inf)[0]) == 3
         calls = []
 
         def trim_at_the_second() -> None:
@@ -87,9 +96,9 @@ def test_what_goes_while_it_is_read_shows_nobody_elses(tmp_path: Path) -> None:
                 log.trim("matches", 2)
 
         reads.meanwhile = trim_at_the_second
-        records, next_ = own.read(reads, "matches", "acme", 0, 9, math.inf)
+        records, next_ = read(own, reads, "matches", "acme", 0, 9, math.inf)
         assert [(one.offset, one.value) for one in records] == [(2, values[4])] and next_ == 3
-        assert [one.offset for one in own.read(reads, "matches", "acme", 0, 9, math.inf)[0]] == [2]
+        assert [one.offset for one in read(own, reads, "matches", "acme", 0, 9, math.inf)[0]] == [2]
 
 
 def test_a_page_ends_at_some_bytes_and_what_is_looked_at_in_one_go_too(
@@ -102,9 +111,54 @@ def test_a_page_ends_at_some_bytes_and_what_is_looked_at_in_one_go_too(
         log.commit(Commit([Output("matches", None, value) for value in values], {}, {}))
         expected = [value for one, value in zip(whose, values, strict=True) if one == "acme"]
         own, found, after = OwnRecords(), [], 0
-        while (page := own.read(Reads(log), "matches", "acme", after, 9, 60))[0]:
+        while (page := read(own, Reads(log), "matches", "acme", after, 9, 60))[0]:
             assert sum(len(one.value or b"") for one in page[0][:-1]) < 60
             assert [one.offset for one in page[0]] == list(range(after, page[1]))
             found += [one.value for one in page[0]]
             after = page[1]
         assert (found, after) == (expected, len(expected))
+
+
+class Gate:
+    """Lets nothing pass before it is open; counts who comes."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.here = threading.Semaphore(0)
+
+    def __call__(self) -> None:
+        self.here.release()
+        assert self.open.wait(TIMEOUT_S)
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_a_look_at_a_long_topic_takes_one_thread_however_many_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given_up: bool
+) -> None:
+    """And the first asker may go away meanwhile."""
+    monkeypatch.setattr(own_records, "_AT_ONCE", 10)
+
+    async def ask(log: SqliteLog) -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(3))
+        own, reads, gate = OwnRecords(), Reads(log), Gate()
+        reads.meanwhile = gate
+        asking = [
+            asyncio.create_task(own.read(reads, "matches", "acme", after, 9, math.inf)) for after in range(10)
+        ]
+        await asyncio.to_thread(gate.here.acquire)
+        if given_up:
+            asking.pop(0).cancel()
+        try:
+            for _ in range(20):
+                assert await asyncio.wait_for(asyncio.to_thread(lambda: 7), TIMEOUT_S) == 7
+        finally:
+            gate.open.set()
+        for after, (records, next_) in enumerate(await asyncio.gather(*asking), given_up):
+            assert next_ == after + 9
+            expected = [(number, values[2 * number]) for number in range(after, next_)]
+            assert [(one.offset, one.value) for one in records] == expected
+
+    values = [json.dumps({"tenant": TENANTS[1 + i % 2], "n": i}).encode() for i in range(100)]
+    with closing(opened(tmp_path / "log.db")) as log:
+        log.commit(Commit([Output("matches", None, value) for value in values], {}, {}))
+        asyncio.run(ask(log))
