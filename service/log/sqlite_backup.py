@@ -18,6 +18,7 @@ Not for: a log on Kafka, which has replicas.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import sqlite3
@@ -51,7 +52,7 @@ def back_up(source: Path, target: Path, told: Told) -> None:
     except OSError as error:
         raise LogUnusable(f"{target} cannot be written: {error.strerror}") from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        _discard(unfinished)
 
 
 def put_back(copy: Path, target: Path, told: Told, *, keep: bool) -> Path | None:
@@ -73,7 +74,7 @@ def put_back(copy: Path, target: Path, told: Told, *, keep: bool) -> Path | None
         except OSError as error:
             raise LogUnusable(f"{target} cannot be written: {error.strerror}") from error
         finally:
-            unfinished.unlink(missing_ok=True)
+            _discard(unfinished)
 
 
 def _install(file: LogFile, *, keep: bool) -> Path | None:
@@ -101,9 +102,11 @@ def _free_name(file: LogFile) -> Path:
 
 def _copy(source: Path, unfinished: Path, told: Told, *, is_closed: bool = False) -> None:
     """Copies a log as of one commit, and makes sure that the copy is a whole one, on the disk. ``is_closed``:
-    nobody writes to it, so that it is read where no journal can be made beside it."""
+    nobody writes to it, so that it is read where no journal can be made beside it. Raises OSError where the
+    copy cannot be written."""
     file = LogFile(source, max_message_bytes=_MAX_BYTES, way_out="a copy of it is of no use")
-    unfinished.unlink(missing_ok=True)
+    _discard(unfinished)
+    unfinished.touch()
     with (
         file.translated(),
         contextlib.closing(_read_only(source, is_closed=is_closed)) as reading,
@@ -113,13 +116,25 @@ def _copy(source: Path, unfinished: Path, told: Told, *, is_closed: bool = False
             raise LogUnusable(f"{source} is empty: it is no log")
         reading.execute("BEGIN")
         reading.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # from here on one commit is seen
-        reading.backup(
-            writing, pages=_PAGES_AT_ONCE, progress=lambda _, left, pages: told(pages - left, pages)
-        )
+        try:
+            reading.backup(
+                writing, pages=_PAGES_AT_ONCE, progress=lambda _, left, pages: told(pages - left, pages)
+            )
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
+                raise
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error  # nothing else is written
         (state,) = writing.execute("PRAGMA integrity_check(1)").fetchone()
         if state != "ok":
             raise LogUnusable(f"{source} is damaged ({state}): a copy is of no use")
     _make_lasting(unfinished)
+
+
+def _discard(unfinished: Path) -> None:
+    """Takes away what there is of it. Raises nothing."""
+    for ending in ("", "-journal"):
+        with contextlib.suppress(OSError):
+            Path(f"{unfinished}{ending}").unlink()
 
 
 def _read_only(path: Path, *, is_closed: bool) -> sqlite3.Connection:

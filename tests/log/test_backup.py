@@ -82,6 +82,33 @@ def test_the_command_says_what_it_made_or_why_not(tmp_path: Path, capsys: pytest
     assert copy.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("place", "why"), [("nowhere/copy.db", "No such file"), ("log.db/copy.db", "Not a directory")]
+)
+def test_a_place_where_no_copy_can_be_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str, why: str
+) -> None:
+    path, copy = tmp_path / "log.db", tmp_path / place
+    filled(path)
+    assert main(["backup", str(path), str(copy)]) == 1
+    told = capsys.readouterr().err
+    assert f"{copy} cannot be written: {why}" in told and f"{path} " not in told
+
+
+def test_a_copy_for_which_there_is_no_room_is_named_and_taken_away(tmp_path: Path) -> None:
+    path, copy = tmp_path / "log.db", tmp_path / "copy.db"
+    filled(path)
+
+    def fill_up(done: int, total: int) -> None:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    with pytest.raises(LogUnusable, match=r"copy\.db cannot be written: No space left"):
+        back_up(path, copy, fill_up)
+    assert not list(tmp_path.glob("copy*"))
+
+
 @pytest.mark.parametrize("what", ["missing", "foreign", "newer", "torn", "no folder"])
 def test_no_copy_of_what_is_no_good(tmp_path: Path, what: str) -> None:
     path, copy = tmp_path / "log.db", tmp_path / "copy.db"
