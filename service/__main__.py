@@ -14,6 +14,7 @@ from service.cli import (
     bench,
     collections,
     errors,
+    health,
     history,
     keys,
     match,
@@ -50,7 +51,20 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--version", action="version", version=f"rangewatch {__version__}")
     commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (serve, keys, replay, queries, collections, history, tail, match, test, backup, bench):
+    for module in (
+        serve,
+        health,
+        keys,
+        replay,
+        queries,
+        collections,
+        history,
+        tail,
+        match,
+        test,
+        backup,
+        bench,
+    ):
         module.add(commands)
     return made
 

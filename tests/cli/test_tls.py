@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
+import signal
 import socket
 import ssl
-import subprocess
-import sys
 from contextlib import ExitStack, suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import httpx
 import pytest
 
 from service import watch
 from service.__main__ import main
+from service.cli import health
 from service.cli.serve import renew
 from service.settings import Settings, SettingsError
 from service.tls import Certificate, kafka_context
 from tests.api.harness import eventually
 from tests.certificates import Authority
-from tests.cli.conftest import Served, environment, serving
-from tests.deploy.stack import Instruction, dockerfile
+from tests.cli.conftest import Served, serving
 
 
 def trusting(authority: Authority) -> ssl.SSLContext:
@@ -52,24 +54,53 @@ def test_clients_with_a_certificate_speak_tls_and_nobody_else(tmp_path: Path) ->
         assert "the-password-of-the-key" not in served.log.read_text()
 
 
-def test_the_health_check_of_the_image_speaks_tls_where_the_service_does(tmp_path: Path) -> None:
-    (check,) = (one for one in dockerfile() if one.name == "HEALTHCHECK")
-    _, _, code = Instruction("", "CMD", [], check.rest.removeprefix("CMD ")).words
+@pytest.mark.parametrize("kind", ["plain", "tls", "client certificates"])
+def test_the_health_check_asks_as_the_settings_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
     authority = Authority(tmp_path)
-    server = authority.sign("server")
-
-    def is_healthy(served: Served, **variables: str) -> bool:
-        given = environment(RANGEWATCH_PORT=served.url.rpartition(":")[2], **variables)
-        command = [sys.executable, "-c", code]
-        return subprocess.run(command, env=given, capture_output=True, check=False).returncode == 0
-
-    by_tls = {"RANGEWATCH_TLS_CERT": str(server.cert), "RANGEWATCH_TLS_KEY": str(server.key)}
-    with serving(tmp_path, tls=trusting(authority), **by_tls) as served:
-        assert is_healthy(served, **by_tls)
-        assert not is_healthy(served)
+    server, client = authority.sign("server"), authority.sign("client")
+    settings: dict[str, object] = {}
+    if kind != "plain":
+        settings |= {"tls_cert": str(server.cert), "tls_key": str(server.key)}
+    if kind == "client certificates":
+        settings |= {"tls_client_ca": str(authority.cert)}
+    trust = trusting(authority)
+    trust.load_cert_chain(client.cert, client.key)
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+    with serving(tmp_path, *flags, tls=trust) as served:
+        settings["port"] = int(served.url.rpartition(":")[2])
+        with monkeypatch.context() as given:
+            for name, value in settings.items():
+                given.setenv(f"RANGEWATCH_{name.upper()}", str(value))
+            assert main(["health"]) == 0
+        file = tmp_path / "settings.toml"
+        file.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items()))
+        monkeypatch.setenv("RANGEWATCH_CONFIG", str(file))
+        assert main(["health"]) == 0
+        served.process.send_signal(signal.SIGSTOP)  # connections are still taken, by the kernel
+        monkeypatch.setattr(health, "_TIMEOUT_S", 0.1)
+        assert main(["health"]) == 3
         served.process.kill()
         served.process.wait()
-        assert not is_healthy(served, **by_tls)
+        assert main(["health"]) == 3
+        assert f"nothing answers at 127.0.0.1:{settings['port']}" in capsys.readouterr().err
+
+
+def test_the_health_check_fails_where_the_worker_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dying(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(503 if self.path == "/healthz" else 200)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Dying) as server:
+        monkeypatch.setenv("RANGEWATCH_PORT", str(server.server_port))
+        thread = Thread(target=server.handle_request)
+        thread.start()
+        assert main(["health"]) == 1
+        thread.join()
 
 
 def test_who_does_not_come_to_speak_tls_is_no_connection_any_more(tmp_path: Path) -> None:

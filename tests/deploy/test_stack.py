@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 from service.__main__ import parser
 from service.api.access import is_loopback
 from service.api.health import router
+from service.cli import health
 from service.settings import PREFIX, Settings
 from spark_connector.__main__ import parser as spark_parser
 from tests.deploy.stack import ROOT, Instruction, compose, dashboard, dockerfile, prometheus
@@ -192,12 +194,11 @@ def test_the_broker_is_the_one_of_the_tests() -> None:
             assert given["KAFKA_" + name.replace(".", "_").upper()] == value, name
 
 
-def test_the_health_check_asks_a_path_of_the_service() -> None:
-    paths = {route.path for route in router.routes}
+def test_the_health_check_is_a_command_that_reads_the_settings_of_the_environment() -> None:
     [check] = instructions("service", "HEALTHCHECK")
-    [asked] = re.findall(r"'(/\w+)'", check.rest)
-    assert asked in paths
-    assert f"os.environ['{PREFIX}PORT']" in check.rest
+    assert json.loads(check.rest.removeprefix("CMD ")) == ["rangewatch", "health"]
+    paths = {getattr(route, "path", "") for route in router.routes}
+    assert health._PATH in paths
     assert prometheus()["scrape_configs"][0]["metrics_path"] in paths
 
 
