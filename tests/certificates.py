@@ -31,6 +31,17 @@ class Authority:
         _openssl(*_request(name, made.key), *closed, *by, "-out", made.cert)
         return made
 
+    def revoke(self, signed: Signed) -> Path:
+        """A list of what is revoked, which is this certificate."""
+        listed, config, database = (self._folder / f"crl.{kind}" for kind in ("pem", "cnf", "txt"))
+        database.write_text("")
+        own = f"database = {database}\ndefault_md = sha256\ndefault_crl_days = 2\n"
+        config.write_text(f"[ca]\ndefault_ca = own\n[own]\n{own}")
+        by = ["ca", "-config", config, "-cert", self.cert, "-keyfile", self.key]
+        _openssl(*by, "-revoke", signed.cert)
+        _openssl(*by, "-gencrl", "-out", listed)
+        return listed
+
 
 def _request(name: str, key: Path) -> list[str | Path]:
     curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]

@@ -120,9 +120,9 @@ async def explain(request: Request, service: LiveService) -> Response:
     id or whole, and an event or a stream. An event is judged on its own, as by `POST /v1/match`: nothing is
     carried, nothing is stored. Of a stream the last values are judged, and the answer says whether it is a
     member, whether the query ignores it, what it waits for, since when it has been silent (`stale_after`),
-    and what became of its newest event. Of a registered query it also says in which index structure its boxes
-    lie, and why. `keep` is explained in the same way besides: a member outside `where` stays one as long as
-    that holds."""
+    and what became of its newest event. To keys of the default tenant it also says in which index structure
+    the boxes of a registered query lie, and why. `keep` is explained in the same way besides: a member
+    outside `where` stays one as long as that holds."""
     question = _read(await read_message(request, service.settings))
     most_bytes = service.settings.max_message_bytes
     found = await service.ask(lambda engine: _look(engine, question, service.tenant, most_bytes))

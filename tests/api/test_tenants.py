@@ -327,6 +327,18 @@ def test_ids_versions_and_collections_are_a_tenants_own(tenants: Tenants) -> Non
     assert [entry["collection"] for entry in entries] == ["area"]
 
 
+def test_how_the_index_is_made_up_is_the_default_tenants(tenants: Tenants) -> None:
+    """It counts the boxes of everybody."""
+    parts = []
+    for client in (tenants.theirs[0], tenants.mine):
+        client.put("/v1/queries/indexed", json=WHOLE).raise_for_status()
+        asked = {"query": "indexed", "event": EVENTS[0]}
+        explained = client.post("/v1/explain", json=asked).raise_for_status().json()
+        assert explained["holds"]
+        parts.append(explained["index"])
+    assert parts[0] and parts[1] == []
+
+
 def test_what_one_tenant_exports_another_imports(tenants: Tenants) -> None:
     operator, mine = tenants.theirs[0], tenants.mine
     operator.put("/v1/queries/to-copy", json={**WHOLE, "tags": {"copy": ""}}).raise_for_status()

@@ -183,6 +183,21 @@ def shown(by: ssl.SSLContext, to: ssl.SSLContext) -> str:
     return str(dict(part for parts in found["subject"] for part in parts)["commonName"])
 
 
+def test_a_broker_whose_certificate_is_revoked_is_refused(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    revoked, good = authority.sign("revoked"), authority.sign("good")
+    trust = Settings(kafka_ssl_cafile=str(authority.cert))
+    strict = Settings(kafka_ssl_cafile=str(authority.cert), kafka_ssl_crlfile=str(authority.revoke(revoked)))
+    by = {
+        signed: Certificate(Settings(tls_cert=str(signed.cert), tls_key=str(signed.key))).context
+        for signed in (revoked, good)
+    }
+    assert shown(by[revoked], kafka_context(trust)) == "revoked"
+    assert shown(by[good], kafka_context(strict)) == "good"
+    with pytest.raises(ssl.SSLCertVerificationError, match="revoked"):
+        shown(by[revoked], kafka_context(strict))
+
+
 @pytest.mark.parametrize("earlier", ["cert", "key"])
 def test_half_a_change_is_noticed_and_not_served(tmp_path: Path, earlier: str) -> None:
     authority = Authority(tmp_path)

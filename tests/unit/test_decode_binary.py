@@ -6,6 +6,7 @@ import json
 import struct
 import tracemalloc
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service import decode_binary
 from service.decoders import decoder_of
 from service.engine.categories import Dictionary
 from service.language import parse_source
@@ -185,6 +187,20 @@ def test_tombstones_and_sizes(name: str) -> None:
     assert decoded.batch.removal.tolist() == [True]
     assert reasons(decoded) == ["too_large"]
     assert reasons(decode(format, [None, None], key=b"")) == ["no_stream_id"] * 2
+
+
+@pytest.mark.parametrize("mark", [bytes(8), b"\xff" * 8, blake2b(digest_size=8).digest()])
+def test_two_messages_cannot_pretend_to_end_elsewhere(mark: bytes) -> None:
+    """What ends the events that are read together is known to nobody who writes one of them."""
+    types = {"stream_id": "string", "note": "bytes", "x": "double"}
+    fields = [{"name": name, "type": type_} for name, type_ in types.items()]
+    schema = {"type": "record", "name": "E", "fields": fields}
+    format, body = {"type": "avro", "schema": schema}, {"attributes": {"x": "number"}}
+    one = avro({"stream_id": "a", "note": b"", "x": 1.0}, schema)
+    other = avro({"stream_id": "b", "note": mark + b"rest", "x": 2.0}, schema)
+    begun, rest = other.split(mark)
+    assert reasons(decode(format, [one, other], body=body)) == []
+    assert reasons(decode(format, [one + mark + begun, rest], body=body)) == ["malformed"] * 2
 
 
 def test_a_batch_is_read_the_same_whatever_is_beside_a_message() -> None:
@@ -594,6 +610,13 @@ def test_frames_of_the_first_type_of_a_file() -> None:
     assert reasons(decoded) == ["malformed"]
 
 
+@pytest.mark.parametrize("count", [-1, 33, 2**33])
+def test_no_more_message_indexes_are_read_than_a_type_can_have(count: int) -> None:
+    """However many a message says that it has, or has."""
+    decoded = decode(PROTOBUF_FRAMED, [b"\0\0\0\0\x08" + varint(count) + b"\0" * 1_000])
+    assert [one.detail for one in decoded.refused] == [f"{count} message indexes are in front of it"]
+
+
 def test_a_type_far_down_its_file_and_within_another() -> None:
     file = file_of({f"E{i}": [("stream_id", 1, Field.TYPE_STRING)] for i in range(70)})
     nested = file.message_type[69].nested_type.add(name="In")
@@ -644,6 +667,19 @@ def test_a_schema_that_is_unknown_is_asked_for_again_and_others_are_not() -> Non
     assert reasons(decoder.decode(records)) == []
     assert decoder.lacking(records) == set()
     assert decoder.lacking([Record(9, 0, None, b"\0\0"), Record(10, 0, None, None)]) == set()
+
+
+def test_schemas_are_forgotten_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode_binary, "MAX_FORMS", 2)
+    decoder = decoder_of(
+        parse_source("s", {**BODY, "format": AVRO_FRAMED}), {"kind": Dictionary()}, max_bytes=MAX_BYTES
+    )
+    records = [Record(i, 0, None, framed(i, b"")) for i in range(3)]
+    decoder.learn(dict.fromkeys(range(2), Registered(json.dumps(SCHEMA))))
+    assert decoder.lacking(records[:1]) == set()
+    decoder.learn({2: Registered(json.dumps(SCHEMA))})
+    assert decoder.lacking(records[2:]) == set()
+    assert decoder.lacking(records) == {0, 1}
 
 
 def test_what_is_not_there_is_known_until_all_that_a_poll_needs_is() -> None:

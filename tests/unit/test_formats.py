@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from service.avro_schema import MAX_DEPTH, MAX_NODES, MAX_SCHEMA_BYTES, read_schema
 from service.language import parse_source, source_body
 from service.model import Reason, Refusal
-from service.protobuf_schema import MAX_DESCRIPTORS_BYTES
+from service.protobuf_schema import MAX_DESCRIPTORS_BYTES, MAX_FILES
 from tests.unit.encoders import (
     AVRO,
     AVRO_FRAMED,
@@ -291,3 +291,6 @@ def test_descriptors_that_are_refused() -> None:
     assert refused(body_of(file_of({"E": one * 2}))) == where
     large = base64.b64encode(b"\0" * (MAX_DESCRIPTORS_BYTES + 1)).decode()
     assert refused({**PROTOBUF, "descriptors": large}) == (Reason.LIMIT, "format.descriptors")
+    files = [FileDescriptorProto(name=f"{i}.proto") for i in range(MAX_FILES)]
+    many = {**PROTOBUF, "descriptors": descriptors(file_of({"E": one}), *files)}
+    assert refused(many) == (Reason.LIMIT, "format.descriptors")
