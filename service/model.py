@@ -106,6 +106,11 @@ class Refusal(Exception):
         self.field = field
         self.detail = detail
 
+    def kept(self) -> Refusal:
+        """The same to be kept for a while. One that was raised holds the calls that it came through, and with
+        them all that these held: most often whoever keeps it, too, so that nothing of it goes by itself."""
+        return Refusal(self.reason, self.field, self.detail)
+
 
 class Interval(NamedTuple):
     """A half-open float64 interval ``[lo, hi)``; never empty, ``lo`` finite, ``hi`` may be ``inf``."""

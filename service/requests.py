@@ -34,6 +34,8 @@ from service.model import Query, Reason, Refusal, Source
 #: Commands judged in one step, and the time after which no further one is: a polygon may take 0.1 s.
 PART = 5_000
 PART_S = 0.2
+#: After so many refusals the rest of an atomic request is not judged.
+MOST_REFUSALS = 1_000
 #: How often a long request is begun anew.
 _ATTEMPTS = 3
 
@@ -46,7 +48,7 @@ class CommandRequest:
     """Commands to judge and write. ``results`` is full when the last of them holds; then ``done`` is called.
 
     ``by`` is who asks, for the history. ``atomic``: one refusal refuses all; ``results`` then has the
-    refusals at their places and None elsewhere.
+    refusals at their places, ``MOST_REFUSALS`` at the most, and None elsewhere.
     """
 
     commands: Sequence[Command]
@@ -86,11 +88,17 @@ class _Judging:
         self.prepared: list[Prepared | Refusal] = []
         self.writing: list[tuple[int, Prepared]] = []
         self.messages: list[Message] = []
+        self._refusals = 0
 
     @property
     def whole(self) -> bool:
-        """Whether all has been judged."""
-        return len(self.prepared) == len(self.request.commands)
+        """Whether all has been judged that needs to be."""
+        return len(self.prepared) == len(self.request.commands) or self._has_failed
+
+    @property
+    def _has_failed(self) -> bool:
+        """Whether it has come to so many refusals that nobody wants more."""
+        return self.request.atomic and self._refusals >= MOST_REFUSALS
 
     @property
     def refused(self) -> list[Refusal | None]:
@@ -99,7 +107,7 @@ class _Judging:
     @property
     def fails(self) -> bool:
         """Whether it is refused as a whole."""
-        return self.request.atomic and any(isinstance(one, Refusal) for one in self.prepared)
+        return self.request.atomic and self._refusals > 0
 
     def rest(self) -> Iterator[Message]:
         """The messages, those too that are made by judging what is left. Raises _Refused at the end."""
@@ -120,12 +128,13 @@ class _Judging:
                     self._make_topic(parse_source(command.name, command.body).topic)
                 one: Prepared | Refusal = self._draft.prepare(command)
             except Refusal as refusal:
-                one = refusal
+                one = refusal.kept()
+                self._refusals += 1
             if isinstance(one, Prepared) and one.entry is not None:
                 self.writing.append((len(self.prepared), one))
                 self.messages.append(wire.command_message(one.entry, at_ms=self._now, by=self.request.by))
             self.prepared.append(one)
-            if time.monotonic() > until:
+            if time.monotonic() > until or self._has_failed:
                 return
 
     def _make_topic(self, topic: str) -> None:
@@ -237,7 +246,7 @@ class Requests:
         active_from: Callable[[], ActiveFrom],
     ) -> None:
         request, refused = judged.request, judged.refused
-        request.results = list(refused)
+        request.results = [*refused, *[None] * (len(request.commands) - len(refused))]
         self._count(request.commands, refused)
         if judged.fails:
             request.done(request)
@@ -256,7 +265,7 @@ class Requests:
     def _count(self, commands: Iterable[Command], refused: Iterable[Refusal | None]) -> None:
         counts = Counter(
             (type(command).__name__, "refused" if bad else "accepted")
-            for command, bad in zip(commands, refused, strict=True)
+            for command, bad in zip(commands, refused, strict=False)  # the rest was not judged
         )
         for (kind, result), count in counts.items():
             self._metrics.commands(kind, result, count)

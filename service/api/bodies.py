@@ -176,25 +176,37 @@ def read_lines(request: Request, settings: Settings) -> AsyncIterator[list[Line]
 
 
 async def _lines(pieces: AsyncIterator[bytes], settings: Settings) -> AsyncIterator[list[Line]]:
-    max_line = settings.max_message_bytes
-    number = 0
-    unfinished: list[bytes] = []
-    pending = 0
+    cut = _Cut(settings.max_message_bytes)
     async for piece in pieces:
+        yield await asyncio.to_thread(cut.add, piece)  # a piece may have very many lines
+    yield cut.end()
+
+
+class _Cut:
+    """Cuts a body into lines of at most ``max_line`` bytes, piece by piece. Raises ProblemError (413)."""
+
+    def __init__(self, max_line: int) -> None:
+        self._max_line = max_line
+        self._number = 0
+        self._unfinished: list[bytes] = []
+        self._pending = 0
+
+    def add(self, piece: bytes) -> list[Line]:
+        """The lines that end in this piece."""
         head, *rest = piece.split(b"\n")
-        unfinished.append(head)
-        pending += len(head)
+        self._unfinished.append(head)
+        self._pending += len(head)
         complete: list[bytes] = []
         for text in rest:
-            complete.append(b"".join(unfinished))
-            unfinished, pending = [text], len(text)
-        _check_lines(complete, pending, number, max_line)
-        yield [Line(number + i, text) for i, text in enumerate(complete, 1) if text.strip()]
-        number += len(complete)
-    last = b"".join(unfinished)
-    _check_lines([last], 0, number, max_line)
-    if last.strip():
-        yield [Line(number + 1, last)]
+            complete.append(b"".join(self._unfinished))
+            self._unfinished, self._pending = [text], len(text)
+        _check_lines(complete, self._pending, self._number, self._max_line)
+        begin, self._number = self._number, self._number + len(complete)
+        return [Line(begin + i, text) for i, text in enumerate(complete, 1) if text.strip()]
+
+    def end(self) -> list[Line]:
+        """The last line, if the body does not end with a line break."""
+        return self.add(b"\n")
 
 
 def _check_lines(complete: list[bytes], pending: int, number: int, max_line: int) -> None:

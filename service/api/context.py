@@ -117,7 +117,10 @@ class Service:
 
 async def _result(future: Future[T]) -> T:
     """What a future of the runtime holds. A request that is given up leaves the future to its owner."""
-    return await asyncio.shield(asyncio.wrap_future(future))
+    try:
+        return await asyncio.shield(asyncio.wrap_future(future))
+    finally:
+        del future  # what it raises holds this call, and with it all that the request holds
 
 
 def unknown_source(name: str) -> Refusal:

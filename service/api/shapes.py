@@ -175,7 +175,7 @@ class BulkSummary(Shape):
     unchanged: int
     refused: int
     active_from: ActiveFrom | None = Field(description="null where nothing changed")
-    failures: list[LineFailure]
+    failures: list[LineFailure] = Field(description="of the lines that were refused the first thousand")
 
 
 class CollectionView(Shape):

@@ -46,7 +46,7 @@ def run_import(args: argparse.Namespace) -> int:
         send(client, "GET", "/readyz")
         summary = import_queries(client, args.file, atomic=not args.each)
     failures = [(f"line {failure['line']}", failure) for failure in summary["failures"]]
-    tell_failures(failures, len(failures))
+    tell_failures(failures, summary["refused"])
     say(
         f"{summary['received']} queries: {summary['created']} created, {summary['replaced']} replaced,"
         f" {summary['unchanged']} unchanged, {summary['refused']} refused"

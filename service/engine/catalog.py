@@ -45,6 +45,7 @@ from service.language import (
     STORED,
     Limits,
     expiry_of,
+    load_json,
     parse_query,
     parse_source,
     patch_body,
@@ -209,7 +210,7 @@ class Catalog:
         try:
             after = _in_order(before, parse_source(name, body["source"]))
         except Refusal as refusal:
-            self._unreadable[name] = refusal
+            self._unreadable[name] = refusal.kept()
             return None
         self._unreadable.pop(name, None)
         if _reader_of(after.topic, self.sources, but=name):
@@ -244,7 +245,7 @@ class Catalog:
             after = self._as_judged(judged) or self._read(id, body["query"])
         except Refusal as refusal:
             old = self._take_out(id)
-            self._quarantine(id, Quarantined(body["query"], refusal, offset, expiry_of(body["query"])))
+            self._quarantine(id, Quarantined(body["query"], refusal.kept(), offset, expiry_of(body["query"])))
             self.collections.follow(offset, id, body["query"].get("tags"))
             return QueryChange(offset, id, old.query, None, "quarantined") if old else None
         return self._put(offset, after)
@@ -472,7 +473,8 @@ class Draft:
             raise Refusal(Reason.CHANGED, "If-Match", detail)
 
     def _put_query(self, command: PutQuery) -> Prepared:
-        query = self._parsed(command.tenant, command.id, command.body)
+        body = load_json(command.body) if isinstance(command.body, bytes) else command.body
+        query = self._parsed(command.tenant, command.id, body)
         before = self._current(query.id)
         if command.create_only and (before is not None or self._quarantined(query.id)):
             raise Refusal(Reason.EXISTS, "id", f"query {query.public_id!r} exists; use PUT to replace it")

@@ -191,7 +191,7 @@ def planned(
             else:
                 failed += 1
                 if failed <= _TOLD:
-                    told.append(Failure(member.place, member.id, refusal))
+                    told.append(Failure(member.place, member.id, refusal.kept()))
             continue
         command = _put(query, known, snapshot.members)
         done["unchanged" if command is None else command.prepared.done] += 1
@@ -234,7 +234,7 @@ def _query(
     limits: Limits,
 ) -> Query:
     if isinstance(member.body, Refusal):
-        raise member.body
+        raise member.body.kept()  # the member is held by this call, which what is raised holds
     if member.id is None:
         raise Refusal(Reason.MISSING_FIELD, "id", "must be given: it is what a member is known by")
     tenant, called = split(name)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import httpx
 
 from tests.api.conftest import ATTRIBUTES, OwnSource
-from tests.api.harness import running
+from tests.api.harness import Running, running
 
 
 def lines(*bodies: object) -> bytes:
@@ -156,3 +157,50 @@ def test_a_hundred_thousand_queries_are_one_request(tmp_path: Path) -> None:
             "/v1/events", params={"source": "s", "wait": "true"}, json={"stream_id": "v", "x": 77_777}
         )
         assert sent.json()["outputs"][0]["value"]["queries"] == ["q77776", "q77777"]
+
+
+def test_of_lines_that_are_refused_the_first_thousand_are_told(
+    client: httpx.Client, source: OwnSource
+) -> None:
+    body = lines(source.body("a")) + b"0\n{}\nnonsense\n" * 500 + lines(source.body("b"))
+    each = client.post("/v1/queries:bulk", params={"atomic": "false"}, content=body).json()
+    assert (each["received"], each["created"], each["refused"]) == (1_502, 2, 1_500)
+    assert [one["line"] for one in each["failures"]] == list(range(2, 1_002))
+    together = client.post("/v1/queries:bulk", content=body).json()
+    assert (together["received"], together["refused"]) == (1_502, 1_000)
+    assert together["failures"] == each["failures"]
+    assert "999 more" in together["detail"]
+
+
+def test_what_is_told_of_refused_lines_is_no_longer_than_an_answer(tmp_path: Path) -> None:
+    with running(tmp_path, max_answer_bytes=10_000) as service:
+        body = lines(*({"id": "a" * 1_000, "source": "nowhere", "where": "x > 0"} for _ in range(100)))
+        for atomic in ("true", "false"):
+            told = service.client.post("/v1/queries:bulk", params={"atomic": atomic}, content=body)
+            assert told.json()["refused"] == 100
+            assert 0 < len(told.json()["failures"]) < 100 and len(told.content) < 15_000
+
+
+def test_refused_lines_leave_nothing_behind_that_holds_itself(service: Running, source: OwnSource) -> None:
+    """It would stay until somebody looks for it, and be much."""
+    body = b"0\n{}\nnonsense\n" * 300 + lines(source.body("a", "speed > 1"))
+    table = b"id,x.gt\n" + b"a,no number\n" * 300 + b"\n" + b"too,many,cells\n" * 300
+
+    def ask() -> None:
+        for atomic in ("true", "false"):
+            service.plain.post("/v1/queries:bulk", params={"atomic": atomic}, content=body)
+        service.plain.put(
+            "/v1/collections/c",
+            params={"source": source.name},
+            content=table,
+            headers={"content-type": "text/csv"},
+        )
+
+    ask()
+    gc.collect()
+    gc.disable()
+    try:
+        ask()
+        assert gc.collect() < 1_000, "a client and a server leave a hundred each time"
+    finally:
+        gc.enable()
