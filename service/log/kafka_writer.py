@@ -18,17 +18,16 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, NoReturn
 
 from kafka import KafkaProducer
 from kafka import TopicPartition as ClusterPartition
 from kafka import errors as kafka_errors
-from kafka.partitioner.default import murmur2
 from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
 
 from service.log.kafka_client import BATCH_OVERHEAD_BYTES, Cluster, log_error, translated
 from service.log.kafka_library import Mark, OutcomeUnknown, Placed
+from service.log.key_hash import key_hash
 from service.log.port import LogFenced, LogUnavailable, LogUnusable, Message, Output, TopicPartition
 
 _Fill = Callable[[KafkaProducer, "Partitions"], Iterable[Any]]
@@ -37,12 +36,6 @@ _ABORT_S = 3.0
 _CLOSE_S = 2.0
 #: While a second batch of a partition waits, every send wakes the library's own thread: few batches are best.
 _BATCH_BYTES = 1 << 19
-
-
-@lru_cache(maxsize=1 << 16)
-def key_hash(key: bytes) -> int:
-    """The hash by which Kafka's clients choose a partition. Kept: it costs more than the rest of a send."""
-    return int(murmur2(key)) & 0x7FFFFFFF
 
 
 class Partitions:
