@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 from msgspec import UnsetType
 
+from service.elements import count_elements, is_array
 from service.engine.categories import Dictionary
 from service.engine.effects import Batch, Refused
 from service.flat import STREAM_ID, Flat, FlatReader
@@ -45,7 +46,7 @@ class _Originals(Mapping[tuple[int, int], bytes | None]):
         if not self._values:
             self._values = {record.offset: record.value for record in self._records}
         value = self._values[offset]
-        if value is None or not _is_array(value):
+        if value is None or not is_array(value):
             return value
         if offset not in self._arrays:
             try:
@@ -174,9 +175,9 @@ class Decoder:
                     raise Bad(Reason.TOO_LARGE, f"{len(value)} bytes; at most {most} are taken")
                 if not value.isascii():
                     value.decode()  # the fast reader does not look at what it passes over
+                self._check_count(value)
                 decoded = fast(value)
                 events = decoded if isinstance(decoded, list) else (decoded,)
-                self._check_count(events)
                 for item, one in enumerate(events):
                     rows.add(message, item, read(one))
             except Bad as bad:
@@ -190,8 +191,7 @@ class Decoder:
         """Reads a message that the fast reader did not take, event by event."""
         value = record.value or b""
         try:
-            items = _items(value) if _is_array(value) else [value]
-            self._check_count(items)
+            items = _items(value) if is_array(value) else [value]
         except Bad as bad:
             refused.append(bad.at(record.offset, 0))
             return
@@ -201,11 +201,11 @@ class Decoder:
             except Bad as bad:
                 refused.append(bad.at(record.offset, item))
 
-    def _check_count(self, events: Sequence[Any]) -> None:
-        if len(events) > self._max_events:
-            detail = (
-                f"{len(events)} events; max_message_events allows {self._max_events}: send several messages"
-            )
+    def _check_count(self, value: bytes) -> None:
+        """Raises Bad before anything is made of more events than a message may have."""
+        most = self._max_events
+        if len(value) > most and is_array(value) and (count := count_elements(value)) > most:
+            detail = f"{count} events; max_message_events allows {most}: send several messages"
             raise Bad(Reason.LIMIT, detail)
 
     # ---- the careful reader
@@ -244,10 +244,6 @@ def _struct(
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON value")
-
-
-def _is_array(value: bytes) -> bool:
-    return value.lstrip(b" \t\r\n")[:1] == b"["
 
 
 _raw_items = msgspec.json.Decoder(list[msgspec.Raw]).decode

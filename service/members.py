@@ -28,12 +28,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numba import types
-from numpy.typing import NDArray
 
+from service.elements import Spans, elements
 from service.engine.collections import Member
 from service.expression import Op
-from service.index.kernel import kernel, reads, writes
 from service.language import load_json
 from service.literals import shown
 from service.model import IN, AttributeType, Reason, Refusal, Source
@@ -140,45 +138,9 @@ def _spans(features: msgspec.Raw, raw: bytes, reading: Reading) -> Spans:
         detail = "is no GeoJSON FeatureCollection: `features` must be an array"
         raise Refusal(Reason.SYNTAX, "features", detail)
     spans = np.empty((min(reading.max_members[0], len(text) // 2), 2), np.int64)
-    count = _elements(text, spans)
+    count = elements(text, spans)
     _check_count(count, reading)
     return spans[:count] + (text.ctypes.data - np.frombuffer(raw, np.uint8).ctypes.data)
-
-
-@kernel(types.int64(reads(types.uint8, 1), writes(types.int64, 2)))
-def _elements(text: Text, spans: Spans) -> int:
-    """How many elements a JSON array has, which is known to be one; the begins and ends of as many as there
-    is room for. A feature is a few bytes or many: nothing is made of them before they are counted."""
-    count, depth, begin, end = 0, 0, -1, 0
-    in_string = is_escaped = False
-    for i in range(len(text)):
-        sign = text[i]
-        if in_string:
-            end = i + 1
-            if is_escaped:
-                is_escaped = False
-            elif sign == ord("\\"):
-                is_escaped = True
-            elif sign == ord('"'):
-                in_string = False
-            continue
-        if sign == ord(" ") or sign == ord("\n") or sign == ord("\r") or sign == ord("\t"):
-            continue
-        if sign == ord("]") or sign == ord("}"):
-            depth -= 1
-        if begin >= 0 and (depth == 0 or (depth == 1 and sign == ord(","))):
-            if count < len(spans):
-                spans[count] = begin, end
-            count += 1
-            begin = -1
-            continue
-        if begin < 0 and depth == 1:
-            begin = i
-        end = i + 1
-        if sign == ord("[") or sign == ord("{"):
-            depth += 1
-        in_string = sign == ord('"')
-    return count
 
 
 def _without(features: Spans, raw: bytes, reading: Reading) -> bytes:
@@ -188,10 +150,6 @@ def _without(features: Spans, raw: bytes, reading: Reading) -> bytes:
         raise Refusal(Reason.TOO_LARGE, "", f"without its features it {_too_long(reading).detail}")
     return rest
 
-
-Text = NDArray[np.uint8]
-Spans = NDArray[np.int64]
-"""(n, 2): where in a file each of n features begins and ends."""
 
 Made = tuple[str | None, dict[str, Any] | Refusal]
 

@@ -115,6 +115,10 @@ class Settings(BaseSettings):
     max_message_events: Count = Field(
         10_000, description="events in one message, which is an array then; longer ones are refused (limit)"
     )
+    max_request_events: Count = Field(
+        100_000,
+        description="events in a request, in arrays or one a line (blank ones too); more are refused (limit)",
+    )
     max_batch_events: Count = Field(10_000, description="messages taken from the log in one step")
     max_ids_per_record: int = Field(
         1_000, ge=1, le=10_000, description="query ids in a record; more are split over several"

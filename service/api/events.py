@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
@@ -30,6 +31,8 @@ router = APIRouter(prefix="/v1", tags=["events"])
 #: Either is some 10 ms, and no more memory than a few MB.
 _EVENTS_AT_A_TIME = 1_000
 _IDS_AT_A_TIME = 100_000
+
+_LARGEST_PARTITION, _LARGEST_OFFSET = 2**31 - 1, 2**63 - 1
 
 
 class OfSource(BaseModel):
@@ -96,8 +99,9 @@ _EVENTS_BODY = {
 }
 
 
-async def _values(body: bytes, media: str) -> list[bytes]:
-    return await asyncio.to_thread(values_of, body, is_ndjson=media == NDJSON)
+async def _values(body: bytes, media: str, service: Service) -> list[bytes]:
+    most = service.settings.max_request_events
+    return await asyncio.to_thread(values_of, body, is_ndjson=media == NDJSON, max_events=most)
 
 
 async def _messages(body: bytes, media: str, source: Source, service: LiveService) -> list[Message]:
@@ -110,7 +114,7 @@ async def _messages(body: bytes, media: str, source: Source, service: LiveServic
             message_of_binary, body, source, schemas, partitions=partitions, max_bytes=most_bytes
         )
         return [message]
-    values = await _values(body, media)
+    values = await _values(body, media, service)
     most_events = service.settings.max_message_events
     return await asyncio.to_thread(
         messages_of, values, source, partitions=partitions, max_bytes=most_bytes, max_events=most_events
@@ -138,19 +142,34 @@ async def send_events(
     the records of the key's tenant. Where several workers share the partitions of a topic, `wait=true` is
     answered with 202 as soon as one of the events lies in another worker's: that one tells what it causes. So
     it is, once they are processed, where these outputs are longer than the setting max_answer_bytes: read
-    them on their topics."""
+    them on their topics. A body of more events, or lines, than the setting max_request_events is refused, as
+    is one of so many messages that an answer could not say where each lies."""
     body, media = await read_body(request, service.settings), media_of(request)
     source = await service.source(sending.source)
     check_media(media, source)
     messages = await _messages(body, media, source, service)
+    _check_positions(len(messages), source.topic, service)
     receipt = await service.send(source.name, messages, wait=sending.wait)
-    positions = [
-        {"topic": source.topic, "partition": partition, "offset": offset}
-        for partition, offset in receipt.positions
-    ]
+    positions = [_position(source.topic, partition, offset) for partition, offset in receipt.positions]
     if receipt.outputs is None:
         return json_answer({"positions": positions}, 202)
     return Response(_processed(positions, receipt), 200, media_type="application/json")
+
+
+def _position(topic: str, partition: int, offset: int) -> dict[str, Any]:
+    return {"topic": topic, "partition": partition, "offset": offset}
+
+
+def _check_positions(messages: int, topic: str, service: Service) -> None:
+    """Raises Refusal, before anything is sent, where the answer could not say where each message lies."""
+    longest = len(json.dumps(_position(topic, _LARGEST_PARTITION, _LARGEST_OFFSET))) + len(", ")
+    most = service.settings.max_answer_bytes
+    if messages > 1 and messages * longest > most:
+        detail = (
+            f"is {messages} messages; where they lie may take more than the {most} bytes of max_answer_bytes:"
+            f" send {max(most // longest, 1)} at once, or events in arrays"
+        )
+        raise Refusal(Reason.LIMIT, "", detail)
 
 
 def _processed(positions: list[dict[str, Any]], receipt: Receipt) -> bytes:
@@ -176,11 +195,11 @@ def _output(output: Output) -> dict[str, Any]:
 async def match_events(of: Annotated[OfSource, Query()], request: Request, service: LiveService) -> Response:
     """A dry run: which queries these events would match; in JSON, whatever the format of the source is.
     Nothing is stored, no stream moves, nothing is carried. An event that would be refused refuses the request
-    and is named as `events[n]`; an answer longer than the setting max_answer_bytes is refused: send fewer
-    events."""
+    and is named as `events[n]`; an answer longer than the setting max_answer_bytes is refused, as are more
+    events than max_request_events: send fewer."""
     body, media = await read_body(request, service.settings), media_of(request)
     check_media(media)
-    values = await _values(body, media)
+    values = await _values(body, media, service)
     source = await service.source(of.source)
     most_bytes = service.settings.max_message_bytes
     most_events = service.settings.max_message_events

@@ -11,15 +11,16 @@ another format a body is one message, as it is on the topic.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from service.decoders import binary_decoder
+from service.elements import count_elements, is_array
 from service.log.port import Message, Record
 from service.model import Reason, Refusal, Source
 from service.registry import Schemas
+from service.rows import LONGEST_TEXT
 from service.slices import slices
 
 #: How long a request waits for the schema of its event.
@@ -31,32 +32,50 @@ _raw = msgspec.json.Decoder(msgspec.Raw).decode
 _raw_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-@lru_cache(maxsize=100_000)
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition that Kafka's own clients choose for a key (murmur2)."""
+    """The partition that Kafka's own clients choose for a key."""
     if partitions == 1:
         return 0
     # Imported here: the embedded log has one partition and does without the client's start-up time.
-    from kafka.partitioner.default import murmur2
+    from service.log.key_hash import key_hash
 
-    return int((murmur2(key) & 0x7FFFFFFF) % partitions)
+    return key_hash(key) % partitions
 
 
-def values_of(body: bytes, *, is_ndjson: bool) -> list[bytes]:
+def values_of(body: bytes, *, is_ndjson: bool, max_events: int) -> list[bytes]:
     """The JSON values of a body: itself, or its lines that are not blank.
 
     A line of NDJSON may be no JSON, as a message may; a body is NDJSON if it says so and has a line that is
-    JSON, or if its first line is. Raises Refusal (malformed).
+    JSON, or if its first line is. Raises Refusal: malformed; limit, before anything is made of more than
+    ``max_events`` lines, or of more events in all.
     """
+    values = _values_of(body, is_ndjson, max_events)
+    _check_count(sum(map(_count, values)), "events", max_events)
+    return values
+
+
+def _values_of(body: bytes, is_ndjson: bool, max_events: int) -> list[bytes]:
     try:
         _raw(body)
         return [body]
     except _NOT_JSON as error:
         mistake = "zero bytes" if not body else str(error)
+    _check_count(body.removesuffix(b"\n").count(b"\n") + 1, "lines", max_events)
     lines = [line for line in body.split(b"\n") if line.strip()]
     if len(lines) > 1 and any(map(_is_json, lines if is_ndjson else lines[:1])):
         return lines
     raise Refusal(Reason.MALFORMED, "", f"neither JSON nor a JSON value a line: {mistake}")
+
+
+def _check_count(count: int, of: str, max_events: int) -> None:
+    if count > max_events:
+        detail = f"has {count} {of}; max_request_events allows {max_events}: send it in parts"
+        raise Refusal(Reason.LIMIT, "", detail)
+
+
+def _count(value: bytes) -> int:
+    """How many events a value has: never fewer than are made of it."""
+    return count_elements(value) if is_array(value) else 1
 
 
 def messages_of(
@@ -67,11 +86,11 @@ def messages_of(
     stream_ids = _StreamIds(source.key)
     messages: list[Message] = []
     for value in values:
-        if not _is_array(value):
+        if not is_array(value):
             _check_size(value, max_bytes)
             messages.append(Message(stream_ids.of(value), value))
-        elif partitions == 1 and len(value) <= max_bytes and value.count(b"{") <= max_events:
-            messages.append(Message(None, value, 0))  # no event is without a brace
+        elif partitions == 1 and len(value) <= max_bytes and _count(value) <= max_events:
+            messages.append(Message(None, value, 0))
         else:
             messages += _split(value, stream_ids, partitions, max_bytes, max_events)
     return messages
@@ -82,7 +101,7 @@ def portions_of(values: Iterable[bytes], *, most: int, max_bytes: int) -> Iterat
     stays as it is."""
     singles: list[bytes] = []
     for value in values:
-        if not _is_array(value):
+        if not is_array(value):
             singles.append(value)
             continue
         yield from slices(singles, max_bytes, most)
@@ -162,12 +181,9 @@ def _is_json(value: bytes) -> bool:
     return True
 
 
-def _is_array(value: bytes) -> bool:
-    return value.lstrip()[:1] == b"["
-
-
 class _StreamIds:
-    """Reads the stream id of events at the source's key path, as a key; None where there is none."""
+    """Reads the stream id of events at the source's key path, as a key; None where there is none, or one that
+    is too long: such an event is refused wherever it lies."""
 
     def __init__(self, path: str) -> None:
         self._depth = path.count(".") + 1
@@ -192,4 +208,4 @@ class _StreamIds:
     def _key(self, found: Any) -> bytes | None:
         for _ in range(self._depth):
             found = found.inner
-        return found.encode() or None
+        return found.encode() if 0 < len(found) <= LONGEST_TEXT else None

@@ -136,6 +136,36 @@ def test_arrays_beyond_a_message_are_split_and_single_events_are_not(tmp_path: P
         assert service.client.get("/v1/streams/w", params={"source": "s"}).status_code == 404
 
 
+def test_more_events_than_a_request_may_have_are_refused(tmp_path: Path) -> None:
+    with running(tmp_path, max_request_events=3) as service:
+        service.client.put("/v1/sources/s", json={"attributes": {"x": "number"}})
+        event = b'{"stream_id": "v", "x": 1}'
+        for body in (b"[" + b",".join([event] * 4) + b"]", b"\n".join([event] * 4)):
+            for path in ("/v1/events", "/v1/match"):
+                refused = service.client.post(path, params={"source": "s"}, content=body)
+                assert (refused.status_code, refused.json()["reason"]) == (422, "limit")
+                assert "4" in refused.json()["detail"] and "max_request_events" in refused.json()["detail"]
+        taken = send(service.client, "s", b"\n".join([event] * 3) + b"\n").json()
+        assert [one["offset"] for one in taken["positions"]] == [0, 1, 2], "nothing was sent before"
+
+
+def test_so_many_messages_that_an_answer_could_not_say_where_they_lie_are_refused(tmp_path: Path) -> None:
+    with running(tmp_path, max_answer_bytes=1_000) as service:
+        service.client.put("/v1/sources/s", json={"attributes": {"x": "number"}})
+        event = b'{"stream_id": "v"}\n'
+        for wait in (True, False):
+            refused = send(service.client, "s", event * 50, wait=wait)
+            assert (refused.status_code, refused.json()["reason"]) == (422, "limit")
+            assert "max_answer_bytes" in refused.json()["detail"]
+        fit = int(refused.json()["detail"].split(": send ")[1].split()[0])
+        answer = send(service.client, "s", event * fit, wait=False)
+        assert answer.status_code == 202 and len(answer.content) <= 1_000
+        assert [one["offset"] for one in answer.json()["positions"]] == list(range(fit))
+        assert send(service.client, "s", event * (fit + 1)).status_code == 422
+        array = b"[" + b",".join([event] * 50) + b"]"
+        assert send(service.client, "s", array, wait=False).status_code == 202
+
+
 def test_a_dry_run_names_the_queries_and_leaves_no_trace(client: httpx.Client, source: OwnSource) -> None:
     source.register("a", "x > 0")
     source.register("b", "kind != 'tug'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -320,3 +321,20 @@ def test_any_bytes_are_a_row_or_a_refusal(value: bytes) -> None:
     assert len(decoded.batch.stream_ids) + len(decoded.refused) == decoded.events
     for one in decoded.refused:
         assert one.detail
+
+
+def test_a_message_of_too_many_events_is_refused_before_anything_is_made_of_them() -> None:
+    """In a message that any reader would take, and in one with a mistake at its end."""
+    decoder = Decoder(
+        parse_source("s", {"attributes": {"x": "number"}}), {}, max_bytes=1_000_000, max_events=1_000
+    )
+    for event in (b"0", b"{}", b"NaN"):
+        value = b"[" + b",".join([event] * 100_000) + b"]"
+        tracemalloc.start()
+        decoded = decoder.decode([Record(7, 0, None, value)])
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        (refused,) = decoded.refused
+        assert (refused.offset, refused.item, refused.reason) == (7, 0, "limit")
+        assert "100000 events; max_message_events allows 1000" in refused.detail
+        assert peak < 1_000_000
