@@ -6,7 +6,7 @@ everybody waits. Three things are done about it. Searches are seldom (10,000 que
 batches: 7 to 9 us of CPU an event by default, 0.4 us as it is set here). What a full search has found to be
 in use, if it is much, is set aside: that is the query set, which grows, and whose parts are freed as soon as
 nobody holds them. So a search visits what has come since, and seldom a million queries, for which it takes
-two to six seconds. And while a service reads the query set from the log, which makes nothing else, there is
+two to three seconds. And while a service reads the query set from the log, which makes nothing else, there is
 no search at all (``at_start``).
 
 What requests under way hold is set aside with it, and some of that may come to hold itself later. So what was
