@@ -8,10 +8,11 @@ blanks between them); ``lon``, ``lat`` and ``radius_m`` together are a circle. E
 
 A feature or row that makes no query is told with its place, and the others are read on. What is read is never
 in memory as a whole but for the bytes of the file. Nor is a file taken apart that cannot be meant: there are
-limits on the members, on the bytes of each, and on what a file comes to that is packed (``parquet``), and all
-hold before what is beyond them is made.
+limits on the members, on the bytes of each, on depth, and on what a file comes to that is packed
+(``parquet``), and all hold before what is beyond them is made.
 
-Not for: judging the bodies (``language``) or what changes (``engine.collections``). Pure.
+Not for: taking Parquet apart (``parquet_process``), judging the bodies (``language``) or what changes
+(``engine.collections``). Pure.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numba import types
 
-from service.elements import Spans, elements
+from service.elements import Spans, Text, elements
 from service.engine.collections import Member
 from service.expression import Op
+from service.index.kernel import kernel, reads, writes
 from service.language import load_json
 from service.literals import shown
 from service.model import IN, AttributeType, Reason, Refusal, Source
@@ -118,20 +121,55 @@ def _geojson(raw: bytes, reading: Reading) -> Iterator[Member]:
     )
 
 
-_unreadable_numbers = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|NaN|Infinity', re.DOTALL).sub
+#: Features are eight levels deep, their properties as deep as they are; readers of JSON recurse at each.
+_MOST_DEPTH = 200
+
+_NAN, _INFINITY = (np.frombuffer(word, np.uint8) for word in (b"NaN", b"Infinity"))
 
 
-def _readable(raw: bytes) -> bytes:
+def _readable(raw: bytes) -> bytes | bytearray:
     """A file with plain numbers of as many bytes in place of NaN and Infinity, which are no JSON: so it comes
-    apart into its features, of which each is told what is wrong with it."""
-    if b"NaN" not in raw and b"Infinity" not in raw:
-        return raw
-    return _unreadable_numbers(
-        lambda found: found[0] if found[0][:1] == b'"' else b"0.".ljust(len(found[0]), b"0"), raw
-    )
+    apart into its features, of which each is told what is wrong with it. Raises Refusal: syntax (depth)."""
+    plain = bytearray(raw if b"NaN" in raw or b"Infinity" in raw else b"")
+    beyond = _outline(np.frombuffer(raw, np.uint8), np.frombuffer(plain, np.uint8), _MOST_DEPTH)
+    if beyond >= 0:
+        detail = f"is nested deeper than {_MOST_DEPTH} at byte {beyond}; make it flat, or a text"
+        raise Refusal(Reason.SYNTAX, "", detail)
+    return plain or raw
 
 
-def _spans(features: msgspec.Raw, raw: bytes, reading: Reading) -> Spans:
+@kernel(types.int64(reads(types.uint8, 1), writes(types.uint8, 1), types.int64))
+def _outline(text: Text, plain: Text, most: int) -> int:
+    """Where what may be JSON is first nested deeper than ``most``, or -1. Makes the numbers plain that are no
+    JSON, in a copy; that is empty where there are none."""
+    depth = i = 0
+    in_string = False
+    while i < len(text):
+        sign = text[i]
+        if sign == ord('"'):
+            in_string = not in_string
+        elif in_string:
+            i += sign == ord("\\")
+        elif sign == ord("[") or sign == ord("{"):
+            depth += 1
+            if depth > most:
+                return i
+        elif sign == ord("]") or sign == ord("}"):
+            depth -= 1
+        elif len(plain) and (sign == ord("N") or sign == ord("I")):
+            word = _NAN if sign == ord("N") else _INFINITY
+            same = 0
+            while same < len(word) and i + same < len(text) and text[i + same] == word[same]:
+                same += 1
+            if same == len(word):
+                plain[i : i + same] = ord("0")
+                plain[i + 1] = ord(".")
+                i += same - 1
+        i += 1
+    return -1
+
+
+def _spans(features: msgspec.Raw, raw: bytes | bytearray, reading: Reading) -> Spans:
     """Where in a file its features begin and end. Raises Refusal: syntax, quota."""
     text = np.frombuffer(features, np.uint8)
     if text[0] != ord("["):
@@ -170,7 +208,7 @@ def _loaded(text: bytes, reading: Reading) -> Made:
     except Refusal as refusal:
         if refusal.reason is not Reason.NOT_FINITE:
             raise
-        return _feature(load_json(_readable(text)), reading)[0], refusal
+        return _feature(load_json(bytes(_readable(text))), reading)[0], refusal
     return _feature(feature, reading)
 
 

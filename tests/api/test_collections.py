@@ -925,6 +925,28 @@ def test_features_are_found_wherever_they_end(own: Own) -> None:
     refused_as(none, 422, "syntax", "array")
 
 
+def test_quotes_that_are_never_closed_are_looked_at_once(own: Own) -> None:
+    """Each might begin a text that goes on to the end; if all are followed, a body of 5 MB takes hours."""
+    for body in (b'NaN"' + b'\\"' * 2_500_000, b"NaN" + b'"\\' * 2_500_000, b"NaN" + b"I" * 5_000_000):
+        refused_as(own.put_file(GEOJSON, body), 422, "syntax", "GeoJSON")
+
+
+@pytest.mark.parametrize("depth", [201, 500, 2_000, 1_000_000])
+def test_a_file_that_is_nested_too_deep_is_refused(own: Own, depth: int) -> None:
+    lists, objects = b"[" * depth + b"]" * depth, b'{"a":' * depth + b"1" + b"}" * depth
+    for deep in (lists, objects, lists[:depth], b"[NaN," + lists + b"]"):
+        for body in (deep, b'{"type":"FeatureCollection","features":[%s]}' % deep):
+            refused_as(own.put_file(GEOJSON, body), 422, "syntax", "nested deeper than 200", "at byte")
+
+
+def test_what_is_nested_deep_but_not_too_deep_is_read(own: Own) -> None:
+    deep = "[" * 190 + "]" * 190
+    texts = {"quoted": '[{"' * 200, "escaped": '\\"[' * 200}
+    answer = own.put(feature("a", square(0), deep=json.loads(deep), **texts), tags=["deep", *texts])
+    assert counts(answer) == (1, 0, 0, 0, 1)
+    assert own.query("a")["tags"] == {"collection": own.name, "deep": deep, **texts}
+
+
 def test_of_many_failures_the_first_are_told(own: Own) -> None:
     refused = own.put_file("text/csv", b"id,y.gt\n" + b"a,x\n" * 1_200).json()
     assert (refused["refused"], len(refused["failures"])) == (1_200, 1_000)
