@@ -288,7 +288,8 @@ def _csv(raw: bytes, reading: Reading) -> Iterator[Member]:
 
     def lines() -> Iterator[str]:
         nonlocal length
-        for line in io.TextIOWrapper(io.BytesIO(raw), "utf-8-sig", newline=""):
+        text = io.TextIOWrapper(io.BytesIO(raw), "utf-8-sig", newline="")
+        while line := text.readline(reading.max_bytes + 1):
             length += len(line)
             if length > reading.max_bytes:
                 raise _too_long(reading)
