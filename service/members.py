@@ -25,7 +25,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -39,6 +39,9 @@ from service.language import load_json
 from service.literals import shown
 from service.model import IN, AttributeType, Reason, Refusal, Source
 from service.shapes import CIRCLE, POLYGON
+
+if TYPE_CHECKING:
+    from service.parquet import Table
 
 GEOJSON, CSV, PARQUET = "geojson", "csv", "parquet"
 
@@ -74,10 +77,10 @@ class Reading:
 
 
 def members(kind: str, raw: bytes, reading: Reading) -> Iterator[Member]:
-    """The members of a file of a kind. Raises Refusal where the file as a whole cannot be read: syntax,
-    bad_value, missing_field, unknown_attribute, quota, too_large; of a table too_large as it is read on, and
-    of one in CSV quota."""
-    return {GEOJSON: _geojson, CSV: _csv, PARQUET: _parquet}[kind](raw, reading)
+    """The members of a file in GeoJSON or CSV. Raises Refusal where the file as a whole cannot be read:
+    syntax, bad_value, missing_field, unknown_attribute, quota, too_large; of CSV the last two as it is read
+    on."""
+    return {GEOJSON: _geojson, CSV: _csv}[kind](raw, reading)
 
 
 def _check_count(count: int, reading: Reading) -> None:
@@ -334,42 +337,24 @@ def _unreadable(error: csv.Error) -> str:
     )
 
 
-def _parquet(raw: bytes, reading: Reading) -> Iterator[Member]:
-    import pyarrow
-
-    from service import parquet
-
-    try:
-        file = parquet.opened(pyarrow.BufferReader(raw))
-        stated = parquet.stated_bytes(file)
-    except pyarrow.ArrowException as error:
-        raise Refusal(Reason.SYNTAX, "", f"is no Parquet file: {error}") from None
-    table = _Table(file.schema_arrow.names, reading)
-    _check_count(file.metadata.num_rows, reading)
-    _check_unpacked(stated, reading)
-
-    def rows() -> Iterator[Member]:
-        number = unpacked = 0
+def rows(file: Table, reading: Reading) -> Iterator[Member]:
+    """The members of a table whose columns have types. Raises Refusal where it as a whole cannot be read:
+    missing_field, unknown_attribute, bad_value, quota, too_large, and whatever its pieces do."""
+    table = _Table(file.names, reading)
+    _check_count(file.rows, reading)
+    _check_unpacked(file.stated_bytes, reading)
+    number = unpacked = 0
+    for piece in file.pieces:
+        unpacked += piece.size
+        _check_unpacked(unpacked, reading)
         try:
-            for piece in parquet.pieces(file, _PIECE_BYTES):
-                unpacked += piece.size
-                _check_unpacked(unpacked, reading)
-                try:
-                    columns = piece.columns()
-                except _NO_VALUE:
-                    yield _unreadable_cell(piece.batch, number)
-                    return
-                for cells in zip(*columns, strict=True):
-                    number += 1
-                    yield _read(f"row {number}", cells, table.body, reading)
-        except pyarrow.ArrowException as error:
-            yield Member(f"row {number + 1}", None, Refusal(Reason.SYNTAX, "", str(error)))
-
-    return rows()
-
-
-#: Of a table that is packed so much is in memory as Python values, or one row.
-_PIECE_BYTES = 16 << 20
+            columns = piece.columns()
+        except _NO_VALUE:
+            yield _unreadable_cell(piece.batch, number)
+            return
+        for cells in zip(*columns, strict=True):
+            number += 1
+            yield _read(f"row {number}", cells, table.body, reading)
 
 
 def _check_unpacked(size: int, reading: Reading) -> None:

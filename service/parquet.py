@@ -10,8 +10,9 @@ is bounded, or is one row.
 Invariant: the size of a piece is that of all its cells, 8 bytes each (or the width of its type), besides
 the bytes of the texts, as often as they stand there.
 
-Not for: what columns mean (``members``, ``cli.files``). A file whose pages say other sizes than its footer is
-Arrow's to judge. Pure.
+Not for: what columns mean (``members``, ``cli.files``). A file whose pages say other sizes than its footer,
+or that is bent otherwise, is Arrow's to judge, which may be the end of the process: files of others are read
+by ``parquet_process`` only. Pure.
 """
 
 from __future__ import annotations
@@ -36,11 +37,21 @@ class Piece(NamedTuple):
     def columns(self) -> list[list[Any]]:
         """The cells as Python values, column by column. Raises ValueError or OverflowError where Python has
         no such value, ArrowException."""
-        return [_whole(column).to_pylist() for column in self.batch.columns]
+        return [whole(column).to_pylist() for column in self.batch.columns]
+
+
+class Table(NamedTuple):
+    """A file: its columns, its rows and the least that they come to, and they themselves, in order."""
+
+    names: list[str]
+    rows: int
+    stated_bytes: int
+    pieces: Iterator[Piece]
 
 
 def opened(source: Any) -> Any:
-    """The ParquetFile of a path or buffer, whose texts stay in dictionaries. Raises ArrowException."""
+    """The ParquetFile of a path or buffer, whose texts stay in dictionaries. Raises ArrowException,
+    OSError."""
     metadata = pyarrow.parquet.read_metadata(source)
     texts = [
         leaf.path
@@ -67,9 +78,11 @@ def _width(leaf: Any) -> int:
 
 def pieces(file: Any, most_bytes: int) -> Iterator[Piece]:
     """All rows of a file in order, in pieces of ``most_bytes`` at the most, or of one row. Raises
-    ArrowException."""
-    for batch in file.iter_batches(_ROWS):
-        yield from _cut(batch, most_bytes)
+    ArrowException, OSError."""
+    # Row groups have dictionaries of their own: Arrow cannot make one batch of lists of texts from two.
+    for group in range(file.num_row_groups):
+        for batch in file.iter_batches(_ROWS, row_groups=[group]):
+            yield from _cut(batch, most_bytes)
 
 
 def _cut(batch: Any, most_bytes: int) -> Iterator[Piece]:
@@ -106,6 +119,6 @@ def _inner(array: Any) -> list[Any]:
     return found if isinstance(found, list) else [found]
 
 
-def _whole(array: Any) -> Any:
+def whole(array: Any) -> Any:
     """An array without its dictionary, which Python would look each cell up in."""
     return array.dictionary_decode() if pyarrow.types.is_dictionary(array.type) else array

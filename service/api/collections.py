@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -34,6 +34,7 @@ from service.api.views import positions_view, refusal_view
 from service.engine.collections import (
     Failure,
     Failures,
+    Member,
     Plan,
     Snapshot,
     planned,
@@ -42,7 +43,7 @@ from service.engine.collections import (
 )
 from service.engine.commands import ABSENT, Outcome
 from service.engine.engine import Engine
-from service.members import CSV, GEOJSON, PARQUET, Reading, field_value, members
+from service.members import CSV, GEOJSON, PARQUET, Reading, field_value, members, rows
 from service.model import Reason, Refusal
 from service.runtime import limits_of, wall_ms
 from service.tenants import id_of, own
@@ -198,7 +199,7 @@ async def put_collection(
             key,
             options.source,
             kind,
-            members(kind, raw, reading),
+            _read(kind, raw, reading),
             snapshot,
             now_ms=wall_ms(),
             limits=limits_of(service.settings),
@@ -215,6 +216,17 @@ async def put_collection(
     created = any(one.done == "created" for one in outcomes[-1:])
     body = {**view, **done, "active_from": _active_from(outcomes)}
     return json_answer(body, 201 if created else 200, {"ETag": etag(view["etag"])})
+
+
+def _read(kind: str, raw: bytes, reading: Reading) -> Iterator[Member]:
+    """The members of a file. Raises Refusal where it as a whole cannot be read."""
+    if kind != PARQUET:
+        yield from members(kind, raw, reading)
+        return
+    from service.parquet_process import unpacked
+
+    with unpacked(raw, reading.max_unpacked_bytes) as table:
+        yield from rows(table, reading)
 
 
 async def _change(

@@ -834,6 +834,14 @@ def packed(**columns: Any) -> bytes:
     return out.getvalue()
 
 
+@pytest.mark.parametrize("name", ["bent-1.parquet", "bent-2.parquet"])
+def test_a_parquet_file_that_ends_its_reader_ends_nothing_else(own: Own, name: str) -> None:
+    file = Path(__file__).parents[1] / "data" / name
+    refused = own.put_file(PARQUET, file.read_bytes())
+    refused_as(refused, 422, "syntax", "cannot be read as Parquet", "write the file anew")
+    assert own.client.get("/healthz").is_success
+
+
 def ids(count: int) -> list[str]:
     return [f"i{i}" for i in range(count)]
 
