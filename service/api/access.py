@@ -4,10 +4,11 @@ Idea: one table says what every operation needs, one guard holds every request t
 looked at. An operation that the table does not know keeps the application from being made, so a new route
 cannot be open by oversight.
 
-With a file of keys a request shows one (``Authorization: Bearer ...``): no key or a bad one is a 401, a role
-that does not reach is a 403, more requests than the name may make is a 429. Without keys whoever reaches the
-service may do everything, so only this machine reaches it (``cli.serve`` sees to that), and the guard keeps
-off the pages of other sites: a browser on this machine would carry their requests here.
+With a file of keys a request shows one (``Authorization: Bearer ...``): no key or a bad one is a 401, more
+requests or bytes than the name may send, whatever for, is a 429, a role that does not reach is a 403. Without
+keys whoever reaches the service may do everything, so only this machine reaches it (``cli.serve`` sees to
+that), and the guard keeps off the pages of other sites: a browser on this machine would carry their requests
+here.
 
 What all tenants share is in the hands of the default tenant (``OF_ALL``): its keys are the operators'. All
 else a request sees and changes is its own tenant's, whatever the role of its key.
@@ -167,10 +168,10 @@ class Guard:
         try:
             request.state.principal = principal = self._principal(request)
             request.state.is_still_let_in = partial(self._is_still, principal, request)
+            self._take_turn(principal, body_of(request))
             _require(principal, needed, what)
             if is_of_all:
                 _require_default_tenant(principal, what)
-            self._take_turn(principal, body_of(request))
         except ProblemError as refused:
             self._metrics.request_refused(refused.reason)
             raise
@@ -196,13 +197,13 @@ class Guard:
             return False
 
     def _take_turn(self, principal: Principal, body: Body) -> None:
-        """One request, and its body as it comes."""
+        """One request, and what is read of its body, whatever the answer."""
         name = principal.name and key_of(principal.tenant, principal.name)
+        body.on_piece = lambda length: self._bytes.take(name, length, self._clock_s())
         now_s = self._clock_s()
         _check_rate(self._bytes, name, now_s, "bytes of bodies", "max_bytes_per_s")
         _check_rate(self._requests, name, now_s, "requests", "max_requests_per_s")
         self._requests.take(name, 1, now_s)
-        body.on_piece = lambda length: self._bytes.take(name, length, self._clock_s())
 
 
 def _check_rate(rates: Rates, name: str | None, now_s: float, what: str, limit: str) -> None:
