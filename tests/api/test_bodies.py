@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import select
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from http.client import HTTPResponse
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,7 +17,8 @@ import pytest
 from fastapi import Request, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from service.api.bodies import Bodies, read_body
+from service.api.bodies import Bodies, read_body, read_lines
+from service.api.problems import ProblemError, Unready
 from service.keys import Role
 from service.settings import Settings, SettingsError, load_settings
 from tests.api.harness import TIMEOUT_S, Running, eventually, running
@@ -195,16 +194,94 @@ def test_a_body_may_take_its_time_if_its_pieces_come(hasty: tuple[Running, str])
     assert (sent.status_code, len(sent.json()["positions"])) == (202, 6)
 
 
-def test_who_dribbles_is_told_so_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.api.bodies.MOST_WAITS", 2)
-    with running(tmp_path, body_timeout_s=2.0) as service:
-        ends = time.monotonic() + TIMEOUT_S
-        with closing(begun(service, "POST", "/v1/validate", 0)) as dribbling:
-            while not select.select([dribbling], [], [], 0.02)[0] and time.monotonic() < ends:
-                dribbling.sendall(b" ")
-            status, problem = answer_of(dribbling)
-            assert (status, problem["reason"]) == (408, "timeout")
-            assert "the body took 4 s, which is 2 times body_timeout_s" in problem["detail"]
+class Clock(asyncio.SelectorEventLoop):
+    """A loop in which time passes when it is told to."""
+
+    now_s = 0.0
+
+    def time(self) -> float:
+        return self.now_s
+
+
+class Sender:
+    """Sends a body without end, and lets each piece take so long."""
+
+    def __init__(self, loop: Clock, piece: bytes, takes_s: float = 0.0) -> None:
+        self.sent = 0
+        self._loop = loop
+        self._piece = piece
+        self._takes_s = takes_s
+
+    async def receive(self) -> Message:
+        self.sent += 1
+        assert self.sent < 1_000, "read on for ever"
+        self._loop.now_s += self._takes_s
+        await asyncio.sleep(0)
+        return {"type": "http.request", "body": self._piece, "more_body": True}
+
+
+async def never(message: Message) -> None:
+    raise AssertionError(message)
+
+
+def test_who_dribbles_is_told_so_in_the_end() -> None:
+    settings = Settings()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await read_body(Request(scope, receive), settings)
+
+    with asyncio.Runner(loop_factory=Clock) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, Clock)
+        dribbling = Sender(loop, b" ", settings.body_timeout_s * 0.99)
+        with pytest.raises(ProblemError, match="the body took 1800 s, which is 30 times") as refused:
+            runner.run(Bodies(app, settings)({"type": "http", "headers": []}, dribbling.receive, never))
+    assert (refused.value.status, refused.value.reason) == (408, "timeout")
+    assert dribbling.sent in (30, 31, 32)
+
+
+def test_a_line_is_too_long_before_its_end() -> None:
+    settings = Settings(max_message_bytes=1_000)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        async for _ in read_lines(Request(scope, receive), settings):
+            pass
+
+    with asyncio.Runner(loop_factory=Clock) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, Clock)
+        line = Sender(loop, b" " * 100)
+        with pytest.raises(ProblemError, match="line 1 is longer than the 1000 bytes of max_message_bytes"):
+            runner.run(Bodies(app, settings)({"type": "http", "headers": []}, line.receive, never))
+    assert line.sent == 11
+
+
+@pytest.mark.parametrize(("length", "fits"), [(50, True), (51, False)])
+def test_bodies_hold_no_more_than_all_may_at_any_time(length: int, fits: bool) -> None:
+    settings = Settings(max_bodies_bytes=100, **dict.fromkeys(LIMITS, 100))
+    held: list[int] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await read_body(Request(scope, receive), settings)
+        if scope["then"]:
+            await ask(*scope["then"])
+
+    async def ask(*then: str) -> None:
+        """One body, and then others while it is held."""
+        messages = iter([b" " * length, b""])
+
+        async def receive() -> Message:
+            held.append(bodies.held_bytes)
+            piece = next(messages)
+            return {"type": "http.request", "body": piece, "more_body": bool(piece)}
+
+        await bodies({"type": "http", "headers": [], "then": then[1:]}, receive, never)
+
+    bodies = Bodies(app, settings)
+    with nullcontext() if fits else pytest.raises(Unready, match="100 bytes of max_bodies_bytes"):
+        asyncio.run(ask("one", "another"))
+    assert held == ([0, 50, 50, 100] if fits else [0, 51, 51])
+    assert bodies.held_bytes == 0
 
 
 def test_who_is_not_let_in_takes_no_room_and_is_told_though_it_stalls(hasty: tuple[Running, str]) -> None:
