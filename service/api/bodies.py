@@ -4,7 +4,8 @@ A body is never trusted to be as long as its Content-Length says: bytes are coun
 readers draw on one account of the bytes of all bodies that are under way, and wait only so long for a
 piece, and for all of them. What a request has drawn is given back when it ends, however it ends. Before an
 answer that refuses, for whatever reason, what is left of the body is read on for a while, so that a client
-which is still sending gets to see it; that is not kept, and draws on nothing.
+which is still sending gets to see it; that is not kept, and draws on nothing. If much has not come by then,
+the connection ends (``cli.connections``).
 """
 
 from __future__ import annotations

@@ -6,7 +6,10 @@ time) and turns the newest away when there are as many as may be; some files are
 A connection that has no request under way must send the whole head of one in time, and one that is written
 to must take it in time, or it is cut. A head has a length that it may have at the most.
 
-Not for: bodies, which have limits of their own (``api.bodies``).
+What is received at once may be many small things to read, and all connections share one thread. So a
+connection reads a few of them at a time (``Turns``), and of a body what wraps its content is bounded.
+
+Not for: what bodies contain, which has limits of its own (``api.bodies``).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import errno
 import logging
 import math
 import os
+import re
 import resource
 import socket
 import time
@@ -24,6 +28,7 @@ from http import HTTPStatus
 from typing import Any
 
 import h11
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from service.api.problems import REASON_OF_STATUS, problem
@@ -43,6 +48,17 @@ _LEAST_TAKEN_BYTES = 32 * 1024
 _BUFFER_BYTES = 64 * 1024
 #: How long the head of a request may be; many times what any client needs.
 MOST_HEAD_BYTES = 64 * 1024
+#: How many lines a head, or what follows the chunks of a body, may have; each costs time of all.
+MOST_HEAD_LINES = 256
+#: How many events (heads, pieces and ends of bodies) a connection reads before others have their turn.
+MOST_EVENTS = 16
+#: How much is looked at at once where its meaning has to be found.
+_PIECE_BYTES = 8 * 1024
+#: How much longer than half of its content the wrapping of a body may be: the sizes of its chunks, and what
+#: else comes with them. Chunks of a dozen bytes each pass, however many they are.
+MOST_WRAPPING_BYTES = 16 * 1024
+#: How much of a body is read once it has been answered: it may have been on its way.
+MOST_LATE_BYTES = 64 * 1024
 #: How long the same thing is not said again, where clients without a key can cause it at any rate.
 SILENCE_S = 60.0
 
@@ -188,42 +204,146 @@ def _full(most: int) -> bytes:
 
 
 class Http(h11.Connection):
-    """What a client sends, read as HTTP. The library bounds what is there of a head only while its end is
-    missing, so how long one may be would be chance: it depends on how much of it is received at once."""
+    """What a client sends, read as HTTP, ``may_read`` events more. The library looks at all that it is given,
+    and bounds what is there of a head only while its end is missing: so it is given a piece at a time."""
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER, MOST_HEAD_BYTES)
         self.error: h11.RemoteProtocolError | None = None
+        self.may_read: float = math.inf
+        self._received = bytearray()
+        self._is_chunked = False
+        self._given_bytes = self._content_bytes = self._late_bytes = 0
+
+    def receive_data(self, data: bytes) -> None:
+        self._received += data
 
     def next_event(self) -> Any:
         try:
-            event = super().next_event()
-            if isinstance(event, h11.Request) and _head_bytes(event) > MOST_HEAD_BYTES:
-                raise h11.RemoteProtocolError("its head is too long", error_status_hint=431)
+            return self._next_event()
         except h11.RemoteProtocolError as error:
             self.error = error
             raise
+
+    def _next_event(self) -> Any:
+        if self.may_read <= 0:
+            return h11.NEED_DATA
+        while (event := super().next_event()) is h11.NEED_DATA:
+            self._check_unfinished()
+            if not self._received:
+                return event
+            self._give()
+        self.may_read -= 1
+        if isinstance(event, h11.Request):
+            if _head_bytes(event) > MOST_HEAD_BYTES:
+                raise h11.RemoteProtocolError("its head is too long", error_status_hint=431)
+            self._is_chunked = any(name == b"transfer-encoding" for name, _ in event.headers)
+            self._given_bytes = self._content_bytes = self._late_bytes = 0
+        elif isinstance(event, h11.Data):
+            self._content_bytes += len(event.data)
+            if self.our_state is h11.DONE:
+                self._late_bytes += len(event.data)
+                if self._late_bytes > MOST_LATE_BYTES:
+                    raise h11.RemoteProtocolError("a body goes on that has been answered")
         return event
+
+    def _give(self) -> None:
+        is_plain = self.their_state is h11.SEND_BODY and not self._is_chunked
+        piece = self._received if is_plain else self._received[:_PIECE_BYTES]
+        super().receive_data(bytes(piece))
+        self._given_bytes += len(piece)
+        del self._received[: len(piece)]
+
+    def _check_unfinished(self) -> None:
+        """Nothing of the content of a body waits here."""
+        if self.trailing_data[0].count(b"\n") > MOST_HEAD_LINES:
+            detail = f"there are more than {MOST_HEAD_LINES} lines of headers"
+            raise h11.RemoteProtocolError(detail, error_status_hint=431)
+        if self.their_state is h11.SEND_BODY:
+            wrapping = self._given_bytes - self._content_bytes
+            if wrapping > MOST_WRAPPING_BYTES + self._content_bytes // 2:
+                raise h11.RemoteProtocolError("the chunks of the body are too small: send it in larger ones")
 
 
 def _head_bytes(request: h11.Request) -> int:
     return len(request.target) + sum(len(name) + len(value) for name, value in request.headers)
 
 
+#: How the library quotes what a client has sent, which may be its key.
+_QUOTED = re.compile(r":? ?(?:bytearray\()?b['\"]")
+
+
+class Turns:
+    """The connections that have received more than they may read at a time. One of them reads on each time
+    that the loop comes round, so whoever is new waits for a few events of one of them, however many there
+    are. For one event loop."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Connection, None] = {}
+        self._is_due = False
+
+    def wait(self, connection: Connection) -> None:
+        self._waiting[connection] = None
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._waiting and not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def leave(self, connection: Connection) -> None:
+        self._waiting.pop(connection, None)
+
+    def _next(self) -> None:
+        self._is_due = False
+        if self._waiting:
+            connection = next(iter(self._waiting))
+            self.leave(connection)
+            connection.read_on()  # and may wait again, behind the others
+        self._go_on()
+
+
+class Flow(FlowControl):
+    """Reading pauses while the application has enough, as in uvicorn, and while a connection waits its
+    turn."""
+
+    _waits = False
+
+    def pause_reading(self) -> None:
+        self.read_paused = True
+        self._set()
+
+    def resume_reading(self) -> None:
+        self.read_paused = False
+        self._set()
+
+    def wait(self, waits: bool) -> None:
+        self._waits = waits
+        self._set()
+
+    def _set(self) -> None:
+        if self.read_paused or self._waits:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+
 class Connection(H11Protocol):
-    """Uvicorn's protocol, with an end in time to all that a client can leave undone."""
+    """Uvicorn's protocol, with an end in time to all that a client can leave undone, and reading by turns."""
 
     _head_due: asyncio.TimerHandle | None = None
     _taking_due: asyncio.TimerHandle | None = None
 
-    def __init__(self, *args: Any, unsent: Unsent, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, unsent: Unsent, turns: Turns, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.conn: Http = Http()
         self._unsent = unsent
+        self._turns = turns
         self._counted_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.flow: Flow = Flow(transport)
         # Over TLS it would be many times as much that waits and is not counted.
         transport.set_write_buffer_limits(_BUFFER_BYTES)
         self._look()
@@ -232,16 +352,30 @@ class Connection(H11Protocol):
         super().data_received(data)
         self._look()
 
+    def handle_events(self) -> None:
+        self.conn.may_read = MOST_EVENTS
+        super().handle_events()
+        is_more = self.conn.may_read <= 0 and not self.transport.is_closing()
+        self.flow.wait(is_more)
+        if is_more:
+            self._turns.wait(self)
+
+    def read_on(self) -> None:
+        """It is this connection's turn."""
+        if not self.transport.is_closing():
+            self.handle_events()
+            self._look()
+
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._look()
 
     def send_400_response(self, msg: str) -> None:
-        """Says why it is none, where no other answer has begun."""
+        """Says why it is none, where no other answer has begun; nothing of what the client has sent."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             error = self.conn.error
             status = HTTPStatus(error.error_status_hint if error else HTTPStatus.BAD_REQUEST)
-            detail = f"{msg} {error or ''}".strip()
+            detail = f"{msg} {_QUOTED.split(str(error or ''), maxsplit=1)[0]}".strip()
             answer = problem(status, REASON_OF_STATUS[status], "", detail, headers=_CLOSES)
             events = (
                 h11.Response(status_code=status, headers=answer.raw_headers, reason=status.phrase.encode()),
@@ -249,10 +383,13 @@ class Connection(H11Protocol):
                 h11.EndOfMessage(),
             )
             self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
+        if self.cycle is not None:
+            self.cycle.disconnected = True  # whatever is still done for it
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._turns.leave(self)
         for due in (self._head_due, self._taking_due):
             if due is not None:
                 due.cancel()

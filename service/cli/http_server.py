@@ -20,7 +20,7 @@ from fastapi import FastAPI
 from uvicorn import Config, Server
 
 from service.api.unsent import Unsent
-from service.cli.connections import Connection, Seldom
+from service.cli.connections import Connection, Seldom, Turns
 from service.live import Hub
 
 
@@ -40,7 +40,7 @@ class HttpServer(Server):
         config = Config(
             app,
             # Those that are bounded (``connections``), whatever else is installed.
-            http=partial(Connection, unsent=unsent),  # type: ignore[arg-type]  # what makes one will do
+            http=partial(Connection, unsent=unsent, turns=Turns()),  # type: ignore[arg-type]  # what makes one will do
             loop="asyncio",
             log_config=None,
             access_log=False,

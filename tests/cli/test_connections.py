@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import logging
+import re
 import resource
 import socket
 import ssl
@@ -21,18 +23,21 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.server import ServerState
 
 from service.api.unsent import Answers, Unsent
 from service.cli import connections
 from service.cli.connections import (
+    MOST_LATE_BYTES,
     OWN_FILES,
     SILENCE_S,
     Connection,
     Http,
     Listening,
     Seldom,
+    Turns,
     connections_of_process,
 )
 from service.cli.http_server import HttpServer
@@ -257,13 +262,18 @@ def test_what_waits_in_connections_is_counted_until_it_is_taken_or_they_are_gone
         eventually(lambda: unsent.bytes == 0, "one is taken, one is cut off")
 
 
+def both_sides(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """TLS of a server and of a client that trusts it."""
+    authority = Authority(folder)
+    signed, tls = authority.sign("server"), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(signed.cert, signed.key)
+    return tls, ssl.create_default_context(cafile=str(authority.cert))
+
+
 def test_over_tls_too_who_takes_nothing_is_cut_off_and_who_is_slow_gets_all(
     short: None, unsent: Unsent, tmp_path: Path
 ) -> None:
-    authority = Authority(tmp_path)
-    signed, tls = authority.sign("server"), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(signed.cert, signed.key)
-    trust = ssl.create_default_context(cafile=str(authority.cert))
+    tls, trust = both_sides(tmp_path)
     with at_work(unsent, tls) as address, ExitStack() as stack:
         idle, slow = (
             stack.enter_context(
@@ -303,6 +313,9 @@ class Line:
     def get_write_buffer_size(self) -> int:
         return self.waiting
 
+    def is_closing(self) -> bool:
+        return self.is_cut
+
     def set_write_buffer_limits(self, high: int) -> None:
         pass
 
@@ -322,7 +335,7 @@ def line() -> Line:
 def connection(line: Line) -> Connection:
     config = Config(FastAPI(), loop="asyncio", lifespan="off", log_config=None)
     config.load()
-    connection = Connection(config, ServerState(), {}, line, unsent=Unsent(1))
+    connection = Connection(config, ServerState(), {}, line, unsent=Unsent(1), turns=Turns())
     connection.connection_made(line)  # type: ignore[arg-type]
     return connection
 
@@ -397,6 +410,199 @@ def test_how_long_a_head_may_be_does_not_depend_on_how_it_is_received(
     if refused is not None:
         assert http.error is refused.value
         assert refused.value.error_status_hint == 431
+
+
+def read(text: bytes) -> list[Any]:
+    """The events of what a client sends."""
+    http = Http()
+    http.receive_data(text)
+    return list(iter(http.next_event, h11.NEED_DATA))
+
+
+def chunks(size: int, number: int, more: bytes = b"") -> bytes:
+    return (b"%x%b\r\n%b\r\n" % (size, more, b"x" * size)) * number
+
+
+@pytest.mark.parametrize(
+    ("chunk", "may"), [((16, b""), True), ((1, b""), False), ((16, b";a=%099d" % 1), False)]
+)
+def test_a_body_may_be_wrapped_in_no_more_than_it_needs(chunk: tuple[int, bytes], may: bool) -> None:
+    size, more = chunk
+    assert len(read(CHUNKED + b"\r\n" + chunks(size, 100, more) + b"0\r\n\r\n")) == 102, "there are few"
+    many = CHUNKED + b"\r\n" + chunks(size, 20_000, more) + b"0\r\n\r\n"
+    with nullcontext() if may else pytest.raises(h11.RemoteProtocolError, match="chunks"):
+        assert len(read(many)) >= 20_002
+
+
+@pytest.mark.parametrize("begin", [b"GET / HTTP/1.1\r\nHost: a\r\n", CHUNKED + b"\r\n" + BODY[:-2]])
+@pytest.mark.parametrize(("lines", "may"), [(200, True), (20_000, False)])
+def test_lines_of_headers_are_bounded(begin: bytes, lines: int, may: bool) -> None:
+    with nullcontext() if may else pytest.raises(h11.RemoteProtocolError, match="lines") as refused:
+        read(begin + b"a:\r\n" * lines + b"\r\n")
+    assert refused is None or refused.value.error_status_hint == 431
+
+
+class Wire:
+    """A transport that is there until it is closed."""
+
+    def __init__(self) -> None:
+        self.is_paused = self.is_closed = False
+        self.written = b""
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+    def get_extra_info(self, name: str) -> None:
+        pass
+
+
+def connect(app: ASGIApp, turns: Turns | None = None) -> tuple[Connection, Wire]:
+    """A connection of the running loop to an application."""
+    config = Config(app, loop="asyncio", lifespan="off", log_config=None)
+    config.load()
+    connection, wire = (
+        Connection(config, ServerState(), {}, unsent=Unsent(1), turns=turns or Turns()),
+        Wire(),
+    )
+    connection.connection_made(wire)  # type: ignore[arg-type]
+    return connection, wire
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+async def reads_nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    await asyncio.Event().wait()
+
+
+def test_connections_that_have_received_much_read_on_by_turns() -> None:
+    async def receive_much() -> None:
+        turns = Turns()
+        made = [connect(reads_nothing, turns) for _ in range(3)]
+        size, number = 24, 10 * connections.MOST_EVENTS
+        for connection, _ in made:
+            connection.data_received(CHUNKED + b"\r\n" + chunks(size, number))
+
+        def read() -> list[int]:
+            return [len(connection.cycle.body) // size for connection, _ in made]
+
+        one_each = read()
+        assert max(one_each) <= connections.MOST_EVENTS
+        while sum(one_each) < len(made) * number:
+            assert [wire.is_paused for _, wire in made] == [each < number for each in one_each]
+            await asyncio.sleep(0)
+            before, one_each = one_each, read()
+            assert sum(one_each) - sum(before) in range(1, connections.MOST_EVENTS + 1)
+            assert max(one_each) - min(one_each) <= 2 * connections.MOST_EVENTS, "nobody waits for long"
+        await until(lambda: not any(wire.is_paused for _, wire in made))
+
+    asyncio.run(receive_much())
+
+
+def test_who_has_received_much_reads_no_more_before_the_application_does() -> None:
+    async def receive_much() -> None:
+        connection, wire = connect(reads_nothing)
+        connection.data_received(CHUNKED + b"\r\n" + chunks(1_000, 200))
+        await until(lambda: len(connection.cycle.body) == 200_000)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert wire.is_paused
+        taking = asyncio.create_task(connection.cycle.receive())
+        await until(taking.done)
+        assert len(taking.result()["body"]) == 200_000 and not wire.is_paused
+
+    asyncio.run(receive_much())
+
+
+@pytest.mark.parametrize("over_tls", [False, True])
+def test_what_has_come_in_many_pieces_is_read_whole_and_the_next_request_is_too(
+    unsent: Unsent, tmp_path: Path, over_tls: bool
+) -> None:
+    tls, trust = both_sides(tmp_path) if over_tls else (None, None)
+    with at_work(unsent, tls) as address, ExitStack() as stack:
+        connection = connected(stack, address)
+        if trust is not None:
+            connection = stack.enter_context(trust.wrap_socket(connection, server_hostname="127.0.0.1"))
+        connection.sendall((CHUNKED + b"\r\n" + chunks(24, 5_000) + b"0\r\n\r\n") * 2 + NEXT)
+        told = b"".join(iter(lambda: connection.recv(100_000), b""))
+    assert told.count(b"HTTP/1.1 200") == 2 and told.count(b"HTTP/1.1 404") == 1
+    assert told.count(b"x" * 24 * 5_000) == 2
+
+
+@pytest.mark.parametrize(("size", "ends"), [(MOST_LATE_BYTES, False), (MOST_LATE_BYTES + 1, True)])
+def test_a_body_that_goes_on_for_long_after_its_answer_ends_the_connection(size: int, ends: bool) -> None:
+    async def ask() -> None:
+        connection, wire = connect(Response("no"))
+        for _ in range(1 if ends else 2):  # on one connection
+            wire.written = b""
+            connection.data_received(CHUNKED + b"\r\n" + chunks(100_000, 1))
+            await until(lambda: wire.written.endswith(b"no"))
+            connection.data_received(chunks(size, 1))
+            if ends:
+                await until(lambda: wire.is_closed)
+            else:
+                connection.data_received(b"0\r\n\r\n")
+                await until(lambda: connection.conn.their_state is h11.IDLE)
+
+    asyncio.run(ask())
+
+
+def test_who_is_still_at_work_on_what_was_no_http_answers_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    async def ask() -> None:
+        goes_on = asyncio.Event()
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await goes_on.wait()
+            await Response("too late")(scope, receive, send)
+
+        connection, wire = connect(app)
+        connection.data_received(CHUNKED + b"\r\nnothing\r\n")
+        assert b" 400 " in wire.written and wire.is_closed
+        (task,) = connection.tasks
+        goes_on.set()
+        await task
+        assert b"too late" not in wire.written
+
+    asyncio.run(ask())
+    assert [record for record in caplog.records if record.exc_info] == []
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        *(b"Authorization : Bearer %b", b"Authorization: Bearer %b\r", b"%b", b"Transfer-Encoding: %b"),
+        *(b"Host: %b", b"Content-Length: %b", b"Transfer-Encoding: chunked\r\n\r\n%b\r\n"),
+        b"Transfer-Encoding: chunked\r\n\r\n1\r\nx%b\r\n",
+    ],
+)
+def test_what_a_client_has_sent_amiss_is_not_repeated(address: Address, head: bytes) -> None:
+    key = b"rw_a_key'"
+    with ExitStack() as stack:
+        connection = connected(stack, address)
+        connection.sendall(b"POST /echo HTTP/1.1\r\nHost: a\r\n" + head % key + b"\r\n\r\n")
+        told = b"".join(iter(lambda: connection.recv(10_000), b""))
+    problem = json.loads(told.partition(b"\r\n\r\n")[2])
+    assert problem["status"] in (400, 501)
+    assert re.fullmatch(r"Invalid HTTP request received\. [A-Za-z :-]{12,}", problem["detail"])
+    assert b"rw_" not in told
 
 
 def test_what_is_no_http_is_a_400_and_seldom_a_line_of_the_log(
