@@ -2,7 +2,8 @@
 
 When a stop is asked for, whoever listens is cut at once: they would keep their connections open without end.
 Requests under way may go on, and need the worker for that, so it stops after them. There is one time for all
-of it, ``stop_timeout_s``: requests have half of it at the most, and what they leave is the worker's.
+of it, ``stop_timeout_s``: requests have half of it at the most, and what they leave is the worker's. Who is
+cut off is told so.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from functools import partial
 from ssl import SSLContext
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn import Config, Server
 
+from service.api.problems import problem
 from service.api.unsent import Unsent
 from service.cli.connections import Connection, Seldom, Turns
 from service.live import Hub
@@ -38,7 +41,7 @@ class HttpServer(Server):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         config = Config(
-            app,
+            CutOff(app),
             # Those that are bounded (``connections``), whatever else is installed.
             http=partial(Connection, unsent=unsent, turns=Turns()),  # type: ignore[arg-type]  # what makes one will do
             loop="asyncio",
@@ -70,6 +73,30 @@ class HttpServer(Server):
         if self._stop_by is None:
             return self._stop_timeout_s
         return max(self._stop_by - self._clock(), 0.0)
+
+
+class CutOff:
+    """An application whose requests are told that the stop has ended them, where no answer has begun."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        has_begun = False
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_and_note)
+        except asyncio.CancelledError:
+            if has_begun:
+                raise
+            detail = "the service is stopping; whether a change that was asked for holds is not known"
+            answer = problem(503, "unavailable", "", detail, headers={"Connection": "close"})
+            await answer(scope, receive, send)
 
 
 def _is_no_end(record: logging.LogRecord) -> bool:

@@ -605,6 +605,22 @@ def test_what_a_client_has_sent_amiss_is_not_repeated(address: Address, head: by
     assert b"rw_" not in told
 
 
+WAITED_FOR = CHUNKED + b"Expect: 100-continue\r\n\r\n"
+
+
+def test_who_is_cut_off_by_a_stop_is_told_so(short: None, unsent: Unsent) -> None:
+    with ExitStack() as stack:
+        with at_work(unsent) as address:
+            connection = connected(stack, address)
+            connection.sendall(WAITED_FOR)
+            assert connection.recv(100).startswith(b"HTTP/1.1 100 "), "it waits for the body"
+        told = b"".join(iter(lambda: connection.recv(10_000), b""))
+    head, _, body = told.lower().partition(b"\r\n\r\n")
+    assert head.split()[1] == b"503"
+    assert b"retry-after: 1" in head and b"content-type: application/problem+json" in head
+    assert json.loads(body)["reason"] == "unavailable"
+
+
 def test_what_is_no_http_is_a_400_and_seldom_a_line_of_the_log(
     address: Address, caplog: pytest.LogCaptureFixture
 ) -> None:
