@@ -255,7 +255,8 @@ class Http(h11.Connection):
         del self._received[: len(piece)]
 
     def _check_unfinished(self) -> None:
-        """Nothing of the content of a body waits here."""
+        """What waits is no content of a body: the beginning of a head, of a chunk, or of what follows the
+        last chunk."""
         if self.trailing_data[0].count(b"\n") > MOST_HEAD_LINES:
             detail = f"there are more than {MOST_HEAD_LINES} lines of headers"
             raise h11.RemoteProtocolError(detail, error_status_hint=431)
