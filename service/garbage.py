@@ -37,7 +37,7 @@ _MOST_ASIDE = 20_000_000
 def collect_seldom() -> None:
     """Makes it so for this process. Called once, at its start."""
     gc.set_threshold(*_THRESHOLDS)
-    gc.callbacks.append(_Full())
+    gc.callbacks.append(_FULL)
 
 
 class _Full:
@@ -47,6 +47,7 @@ class _Full:
         self._aside = 0
         self._since = 0.0
         self._is_of_all = False
+        self._has_begun = False
 
     def __call__(self, phase: str, info: dict[str, Any]) -> None:
         if info["generation"] < 2:
@@ -63,8 +64,21 @@ class _Full:
             if self._is_of_all:
                 self._aside = 0
             elif found > _MANY:
-                self._since = self._since if self._aside else time.monotonic()
-                self._aside += found
+                self._put_aside(found)
+
+    def begin(self) -> None:
+        """All that there is will be set aside. If not for the first time, some of what was before may hold
+        itself; how much that is takes long to count."""
+        if self._has_begun:
+            self._put_aside(_MANY)
+        self._has_begun = True
+
+    def _put_aside(self, objects: int) -> None:
+        self._since = self._since if self._aside else time.monotonic()
+        self._aside += objects
+
+
+_FULL = _Full()
 
 
 @contextlib.contextmanager
@@ -75,8 +89,6 @@ def at_start() -> Iterator[None]:
     try:
         yield
     finally:
-        if gc.get_freeze_count():  # it starts anew: of what it had before, some may hold itself
-            gc.unfreeze()
-            gc.collect()
+        _FULL.begin()
         gc.freeze()
         gc.enable()
