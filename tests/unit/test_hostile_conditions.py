@@ -236,7 +236,9 @@ def test_nothing_in_the_service_runs_what_it_reads() -> None:
     files = [file for file in SERVICE.rglob("*.py") if SERVICE / "bench" not in file.parents]
     assert len(files) > 50
     found = {file.name: calls_of(file.read_text()) & FORBIDDEN for file in files}
-    assert not {name: calls for name, calls in found.items() if calls}
+    # Parquet is read by a process of its own: its command has nothing of a client but the length of a file.
+    readers = {"parquet_process.py": {"subprocess.Popen"}}
+    assert {name: calls for name, calls in found.items() if calls} == readers
 
 
 def test_the_count_notices_work_that_is_not_bounded() -> None:
