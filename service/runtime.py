@@ -366,12 +366,7 @@ class Runtime:
                 " end one of them, or give one another name (setting worker)"
             )
             logger.error("%s; waiting for %g s", away, wait_s)
-            self._set_away(away)
-            self._worker.turn_away(away)
-            self._answer_asked()
-            while not self._stopping.is_set() and (left_s := now + wait_s - time.monotonic()) > 0:
-                self._answer_until(time.monotonic() + min(left_s, RETRY_S), away)
-            self._set_away(None)
+            self._wait_out(away, lambda: time.monotonic() >= now + wait_s)
 
     def _open(self) -> None:
         while not self._stopping.is_set():
@@ -443,16 +438,19 @@ class Runtime:
     def _pause(self, away: LogUnavailable) -> None:
         """Returns when the log answers again, or the worker is to stop."""
         logger.warning("the log is not available (%s); waiting for it", away)
+        self._wait_out(away, self._log.answers)
+
+    def _wait_out(self, away: LogUnavailable, is_over: Callable[[], bool]) -> None:
+        """Answers from memory, and turns away whoever needs the log, until it is over or the worker is to
+        stop. Whether it is over is asked every ``RETRY_S``."""
         self._set_away(away)
         self._answer_asked()
         try:
             self._worker.turn_away(away)
-            retry_at = time.monotonic() + RETRY_S
             while not self._stopping.is_set():
-                self._answer_until(retry_at, away)
-                if self._log.answers():
+                self._answer_until(time.monotonic() + RETRY_S, away)
+                if is_over():
                     return
-                retry_at = time.monotonic() + RETRY_S
         finally:
             self._set_away(None)
 
