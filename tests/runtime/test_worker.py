@@ -678,6 +678,20 @@ def _ask(worker: Worker, *commands: Command) -> None:
     _run(worker, CommandRequest(commands, True, heard.append, _fail), heard)
 
 
+def _bounded(log: Log, *, max_batch_events: int, most_matches: int) -> Worker:
+    worker = Worker(
+        log,
+        Engine,
+        Metrics(),
+        clock=lambda: 1000,
+        max_message_bytes=1 << 20,
+        max_batch_events=max_batch_events,
+        most_matches=most_matches,
+    )
+    worker.open()
+    return worker
+
+
 def _steps_of(events: Mapping[int, Sequence[bytes]], *, most_matches: int) -> list[dict[int, int]]:
     """Of messages by partition, about ten queries of x > 0: the position of each partition that moved, commit
     by commit."""
@@ -689,16 +703,7 @@ def _steps_of(events: Mapping[int, Sequence[bytes]], *, most_matches: int) -> li
 
     commits: list[dict[int, int]] = []
     store = Store(partitions=2)
-    worker = Worker(
-        Noting(store),
-        Engine,
-        Metrics(),
-        clock=lambda: 1000,
-        max_message_bytes=1 << 20,
-        max_batch_events=100,
-        most_matches=most_matches,
-    )
-    worker.open()
+    worker = _bounded(Noting(store), max_batch_events=100, most_matches=most_matches)
     _ask(worker, PutSource("s", {"attributes": {"x": "number"}}))
     _ask(worker, *(PutQuery(None, QUERY | {"id": f"q{n}"}) for n in range(10)))
     commits.clear()
@@ -732,16 +737,7 @@ def test_a_step_ends_with_refusals_too(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_more_is_read_of_a_partition_of_which_something_waits() -> None:
     store = Store(partitions=1)
     log = MemoryLog(store)
-    worker = Worker(
-        log,
-        Engine,
-        Metrics(),
-        clock=lambda: 1000,
-        max_message_bytes=1 << 20,
-        max_batch_events=3,
-        most_matches=10,
-    )
-    worker.open()
+    worker = _bounded(log, max_batch_events=3, most_matches=10)
     _ask(worker, PutSource("s", {"attributes": {"x": "number"}}))
     _ask(worker, *(PutQuery(None, QUERY | {"id": f"q{n}"}) for n in range(10)))
     task, waited = Task(TOPIC, 0), []
@@ -765,16 +761,7 @@ def test_queries_that_come_make_slices_smaller(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(Engine, "apply", noting)
     store = Store(partitions=1)
-    worker = Worker(
-        MemoryLog(store),
-        Engine,
-        Metrics(),
-        clock=lambda: 1000,
-        max_message_bytes=1 << 20,
-        max_batch_events=1_000,
-        most_matches=1_000,
-    )
-    worker.open()
+    worker = _bounded(MemoryLog(store), max_batch_events=1_000, most_matches=1_000)
 
     def sent(count: int) -> list[int]:
         applied.clear()
